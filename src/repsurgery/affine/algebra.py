@@ -1,0 +1,93 @@
+"""Composition and interpolation of maps, keeping whatever structure survives."""
+
+import warnings
+from numbers import Real
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from repsurgery.affine.base import AffineMap
+from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
+from repsurgery.arrays import Vector
+from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
+
+__all__ = ["check_strength", "compose", "interpolate"]
+
+
+def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
+    """Return x ↦ outer(inner(x))."""
+    if outer.dim != inner.dim:
+        raise ShapeError(f"Maps on {outer.dim} and on {inner.dim} features cannot be composed; fit both at one site.")
+    bias = outer.linear(inner.bias[None])[0] + outer.bias
+    match outer, inner:
+        case Identity(), _:
+            return inner
+        case _, Identity():
+            return outer
+        case Translation(), Translation():
+            return Translation(bias)
+        case ((Translation() | Diagonal()), (Translation() | Diagonal())):
+            return Diagonal(_scale(outer) * _scale(inner), bias)
+        case ((Translation() | LowRank()), (Translation() | LowRank())):
+            return _compose_low_rank(_low_rank(outer), _low_rank(inner), bias)
+    return Dense(outer.linear(inner.weight.T).T, bias)
+
+
+def _scale(m: AffineMap) -> Vector:
+    return m.scale if isinstance(m, Diagonal) else np.ones(m.dim)
+
+
+def _low_rank(m: AffineMap) -> LowRank:
+    if isinstance(m, LowRank):
+        return m
+    return LowRank(np.zeros((m.dim, 0)), np.zeros((0, m.dim)), m.bias)
+
+
+def _compose_low_rank(f: LowRank, g: LowRank, bias: Vector) -> AffineMap:
+    # (sI + L R)(tI + M Q) = stI + [sM + L R M, t L] [Q; R]
+    if f.rank + g.rank >= f.dim:
+        return Dense(f.linear(g.weight.T).T, bias)
+    left = np.hstack([f.linear(g.left.T).T, g.scale * f.left])
+    return LowRank(left, np.vstack([g.right, f.right]), bias, f.scale * g.scale)
+
+
+def check_strength(t: float) -> float:
+    """Return ``t`` as a float; refuse what is not a finite number, warn outside [0, 1]."""
+    if isinstance(t, bool) or not isinstance(t, Real) or not np.isfinite(t):
+        raise ParameterError(f"strength is {t!r}; it must be one finite number (0 = untouched, 1 = the map).")
+    if not 0 <= t <= 1:
+        warnings.warn(
+            f"strength {t:g} lies outside [0, 1]: this extrapolates beyond the geodesic and no guarantee covers it.",
+            ExtrapolationWarning,
+            stacklevel=3,
+        )
+    return float(t)
+
+
+class Interpolable(Protocol):
+    """A map or a steering function."""
+
+    def interpolate(self, t: float) -> Any:
+        """Return the value at strength ``t``."""
+
+
+M = TypeVar("M", bound=Interpolable)
+
+
+def interpolate(m: M, t: float) -> M:
+    """Return x ↦ (1 − t) x + t m(x): t = 0 leaves x untouched, t = 1 is the map.
+
+    Where the map is optimal for its source this is the Wasserstein geodesic from source to target. A steering
+    function is interpolated map by map and keeps its gate.
+
+    Examples
+    --------
+    >>> import numpy as np, repsurgery as rs
+    >>> half = rs.interpolate(rs.Translation(np.array([2.0, 0.0])), 0.5)
+    >>> half(np.zeros((1, 2)))
+    array([[1., 0.]])
+    """
+    if not hasattr(m, "interpolate"):
+        raise ParameterError(f"interpolate takes a map or a steering function, not {type(m).__name__}.")
+    interpolated: M = m.interpolate(check_strength(t))
+    return interpolated

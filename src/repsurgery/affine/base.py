@@ -1,0 +1,102 @@
+"""`AffineMap`: a frozen value x ↦ Wx + b that acts on rows as ``X @ W.T + b``."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from repsurgery.arrays import (
+    Matrix,
+    Rows,
+    Vector,
+    as_rows,
+    check_rows,
+    output_dtype,
+    require_finite,
+    row_blocks,
+)
+from repsurgery.errors import DataError, ShapeError
+
+__all__ = ["AffineMap"]
+
+Array = TypeVar("Array", bound=NDArray[Any])
+
+
+class AffineMap(ABC):
+    """Abstract base of the maps in `repsurgery.affine.maps`; all of those are final and frozen."""
+
+    __slots__ = ()
+    kind: str
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """The number of features d."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> Matrix:
+        """W as a dense (d, d) array."""
+
+    @property
+    @abstractmethod
+    def bias(self) -> Vector:
+        """The constant b, shape (d,)."""
+
+    @abstractmethod
+    def linear(self, X: Matrix) -> Matrix:
+        """Return ``X @ W.T`` for float64 rows (n, d), using the structure of W."""
+
+    @abstractmethod
+    def inverse(self) -> "AffineMap":
+        """Return the inverse map, or raise `SingularMapError`."""
+
+    @abstractmethod
+    def interpolate(self, t: float) -> "AffineMap":
+        """Return x ↦ (1 − t) x + t (Wx + b), in the same structure."""
+
+    @abstractmethod
+    def gain(self) -> float:
+        """Return ‖W‖₂, the most any direction is stretched."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that define this map, by field name."""
+
+    def __call__(self, X: Any) -> Rows:
+        """Map rows (n, d), or one vector (d,), in float64; float32 and float64 come back in their dtype."""
+        host = as_rows(X)
+        if np.ndim(host) == 1:
+            rows: Rows = self(np.asarray(host)[None])[0]
+            return rows
+        rows = check_rows(host, dim=self.dim, caller=f"{type(self).__name__} map")
+        require_finite(rows, caller=f"{type(self).__name__} map")
+        return self.apply(rows)
+
+    def apply(self, X: Rows) -> Rows:
+        """Map checked rows block by block into a new array."""
+        out = np.empty(X.shape, output_dtype(X))
+        for block in row_blocks(*X.shape):
+            Y = self.linear(X[block].astype(np.float64))
+            Y += self.bias
+            out[block] = Y
+        return out
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Return this map with its numbers rounded to ``dtype`` (and kept as float64)."""
+        return type(self)(**{name: a.astype(dtype).astype(np.float64) for name, a in self.arrays().items()})
+
+    def __matmul__(self, other: "AffineMap") -> "AffineMap":
+        """``f @ g`` applies g first, then f."""
+        from repsurgery.affine.algebra import compose
+
+        return compose(self, other)
+
+    def _check(self, **shapes: tuple[int, ...]) -> None:
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array.shape != shape:
+                raise ShapeError(f"{type(self).__name__}.{name} has shape {array.shape}; it needs {shape}.")
+            if not np.isfinite(array).all():
+                raise DataError(f"{type(self).__name__}.{name} holds NaN or infinity. Fit again on finite data.")

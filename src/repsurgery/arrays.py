@@ -1,0 +1,175 @@
+"""The one door through which arrays and labels enter, and the names of their types."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from repsurgery.errors import DataError, LabelError, ShapeError
+
+__all__ = [
+    "BLOCK_BYTES",
+    "Label",
+    "Labels",
+    "Mask",
+    "Matrix",
+    "Rows",
+    "Vector",
+    "as_rows",
+    "check_labels",
+    "check_rows",
+    "check_weights",
+    "freeze",
+    "output_dtype",
+    "require_finite",
+    "row_blocks",
+]
+
+Matrix: TypeAlias = NDArray[np.float64]
+Vector: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Label: TypeAlias = bool | int | float | str
+Labels: TypeAlias = NDArray[Any]
+Rows: TypeAlias = NDArray[Any]
+"""An (n, d) array of any real dtype, as the caller gave it."""
+
+BLOCK_BYTES = 6 * 2**20
+"""Work on rows in float64 pieces of about this size: large enough for BLAS, small beside the data."""
+
+
+def as_rows(X: Any) -> Any:
+    """Return ``X`` on the host: torch tensors become arrays without importing torch, the rest is untouched."""
+    if hasattr(X, "detach") and hasattr(X, "cpu"):
+        X = X.detach().cpu()
+        # NumPy knows no bfloat16; widening it is exact
+        return X.float().numpy() if str(X.dtype) == "torch.bfloat16" else X.numpy()
+    return X
+
+
+def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> Rows:
+    """Return ``X`` as a real, dense (n, d) array in its own dtype; values are not looked at yet."""
+    try:
+        rows: Rows = check_array(as_rows(X), dtype=None, ensure_all_finite=False, estimator=caller)
+        if rows.dtype.kind not in "fiub":
+            rows = np.asarray(rows, dtype=np.float64)
+    except TypeError as error:
+        raise DataError(f"{caller} takes a dense array of real numbers: {error}") from error
+    except ValueError as error:
+        remedy = "Pass an (n, d) array of real numbers, one row per vector."
+        raise _bad_rows(error)(f"{caller} cannot use X: {error} {remedy}") from error
+    if dim is not None and rows.shape[1] != dim:
+        raise ShapeError(
+            f"{caller} got {rows.shape[1]} features; it was made for {dim}. "
+            "Extract X at the site used for fitting, or fit again."
+        )
+    return rows
+
+
+def _bad_rows(error: ValueError) -> type[DataError] | type[ShapeError]:
+    words = ("dim", "shape", "sample", "feature", "inhomogeneous")
+    return ShapeError if any(word in str(error) for word in words) else DataError
+
+
+def require_finite(X: Rows, *, caller: str = "this call") -> None:
+    """Raise a `DataError` that names the first row and column holding NaN or infinity."""
+    if X.dtype.kind != "f":
+        return
+    for block in row_blocks(X.shape[0], X.shape[1]):
+        finite = np.isfinite(X[block])
+        if not finite.all():
+            i, j = np.argwhere(~finite)[0]
+            raise DataError(
+                f"{caller} got X with NaN or infinity, first at row {block.start + i}, column {j}. "
+                "Drop or repair those rows."
+            )
+
+
+def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Label], NDArray[np.intp]]:
+    """Return the sorted classes of ``z`` and, per row, the index of its class.
+
+    Booleans, integers, strings and whole floats (0.0, 1.0) are labels; continuous numbers are not.
+    """
+    if z is None:
+        raise LabelError(
+            f"{caller} requires y to be passed, but the target y is None: "
+            "give the concept label of each row, as fit(X, z) or fit(X, concept=z)."
+        )
+    z = np.asarray(as_rows(z))
+    if z.ndim == 2 and z.shape[1] == 1:
+        z = z[:, 0]
+    if z.ndim != 1 or len(z) != n:
+        raise LabelError(
+            f"{caller} got labels of shape {z.shape} for {n} rows; it needs one label per row, shape ({n},)."
+        )
+    if z.dtype.kind == "O":
+        z = _plain_labels(z, caller)
+    if z.dtype.kind == "f":
+        _require_whole(z, caller)
+    elif z.dtype.kind not in "biuUT":
+        raise LabelError(
+            f"{caller} got labels of dtype {z.dtype}; it takes booleans, integers or strings. Convert them first."
+        )
+    classes, codes = np.unique(z, return_inverse=True)
+    return classes.tolist(), codes
+
+
+def _require_whole(z: Labels, caller: str) -> None:
+    if not np.isfinite(z).all():
+        raise LabelError(f"{caller} got labels with NaN or infinity; give every row a label or drop the row.")
+    if (z != np.round(z)).any():
+        raise LabelError(
+            f"{caller} got continuous labels (Unknown label type: continuous), for example "
+            f"{z[z != np.round(z)][0]}; a concept is categorical. Bin the values into classes first."
+        )
+
+
+def _plain_labels(z: Labels, caller: str) -> Labels:
+    kinds = {type(label).__name__ for label in z}
+    if any(label is None or label != label for label in z):
+        raise LabelError(f"{caller} got missing labels (None or NaN); give every row a label or drop the row.")
+    plain = np.array(z.tolist())
+    mixed = len({plain.dtype.kind, *(np.asarray(label).dtype.kind for label in z[:1])}) > 1 or (
+        plain.dtype.kind == "U" and not all(isinstance(label, str) for label in z)
+    )
+    if plain.ndim != 1 or mixed:
+        raise LabelError(
+            f"{caller} got labels of several types ({', '.join(sorted(kinds))}); use one type for all of them."
+        )
+    return plain
+
+
+def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> Vector | None:
+    """Return ``sample_weight`` as (n,) float64, or None; a weight of 2 means the row twice, 0 not at all."""
+    if sample_weight is None:
+        return None
+    w = np.asarray(as_rows(sample_weight))
+    if w.dtype.kind not in "fiub":
+        raise DataError(f"{caller} got sample_weight of dtype {w.dtype}; it takes real numbers.")
+    if w.ndim != 1 or len(w) != n:
+        raise ShapeError(f"{caller} got sample_weight of shape {w.shape} for {n} rows; it needs shape ({n},).")
+    w = w.astype(np.float64)
+    if not np.isfinite(w).all() or (w < 0).any():
+        raise DataError(f"{caller} got sample_weight with negative or non-finite entries; use finite weights >= 0.")
+    if not w.any():
+        raise DataError(f"{caller} got sample_weight of zeros only; give some rows a positive weight.")
+    return w
+
+
+def output_dtype(X: Rows) -> np.dtype[Any]:
+    """float32 and float64 come back as they came; every other dtype comes back as float32."""
+    return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+
+
+def row_blocks(n: int, d: int, *, itemsize: int = 8) -> Iterator[slice]:
+    """Yield slices that cover ``n`` rows in pieces of about `BLOCK_BYTES`."""
+    size = max(1, BLOCK_BYTES // max(1, d * itemsize))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def freeze(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view, so that a frozen value cannot be changed through its arrays."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

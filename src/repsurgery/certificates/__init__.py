@@ -1,0 +1,5 @@
+"""Certificates: issue them from moments, re-issue them on rows, hold them to their claims."""
+
+from repsurgery.certificates.certificate import Certificate, PairRecord
+
+__all__ = ["Certificate", "PairRecord"]

@@ -1,0 +1,104 @@
+"""Re-issue a certificate on rows: what only data can tell, gate and probes included."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+from sklearn.linear_model import LogisticRegression
+
+from repsurgery.arrays import Label, Matrix, Rows
+from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
+from repsurgery.errors import DataError
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.closed_forms import covariance_gap, expected_neighbour_bias, mean_gap
+
+__all__ = ["logistic_probe", "measured", "prior_entropy"]
+
+
+def measured(
+    certificate: Certificate,
+    z: NDArray[Any],
+    by_labels: Rows,
+    by_gate: Rows,
+    assigned: NDArray[Any] | None,
+) -> Certificate:
+    """Return ``certificate`` with the fields that need rows.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Issued on the moments of the same rows.
+    z : (n,) labels
+    by_labels, by_gate : (n, d) float64 arrays
+        The rows steered by their labels, and as the gate decides.
+    assigned : (n,) labels, or None
+        What the gate said; None where it does not decide (always).
+    """
+    gated = ClassMoments.of(by_gate, z)
+    records = {}
+    for label, record in certificate.by_source.items():
+        rows = (z == label) | (z == record.target) if record.target is not None else np.ones(len(z), bool)
+        reference = gated[record.target] if record.target is not None else gated.total
+        records[label] = replace(
+            record,
+            **_gate_fields(record, gated[label], reference, z, assigned),
+            ebbn_u=_without_self_pairs(record, ClassMoments.of(by_labels[rows], z[rows])),
+            prior_entropy=prior_entropy(z[rows]),
+            probe_loss=logistic_probe(by_labels[rows], z[rows]),
+            gated_probe_loss=logistic_probe(by_gate[rows], z[rows]),
+        )
+    return replace(certificate, data="given rows", by_source=records, **summarise(records, certificate.population))
+
+
+def _gate_fields(
+    record: PairRecord, steered: Moments, reference: Moments, z: NDArray[Any], assigned: NDArray[Any] | None
+) -> dict[str, Any]:
+    J = None
+    if assigned is not None and record.target is not None:
+        hit = assigned == record.source
+        J = float(hit[z == record.source].mean() - hit[z == record.target].mean())
+    return {
+        "youden": J,
+        "predicted_mean_gap": None if J is None else abs(1 - J) * record.mean_gap_before,
+        "gated_mean_gap": mean_gap(steered, reference),
+        "gated_covariance_gap": covariance_gap(steered, reference),
+        "gated_ebbn": expected_neighbour_bias(steered, reference),
+    }
+
+
+def _without_self_pairs(record: PairRecord, steered: ClassMoments) -> float | None:
+    """EBBN as a U-statistic: within-class pairs without the n₀ pairs of a row with itself."""
+    source = steered[record.source]
+    others = [steered[record.target]] if record.target is not None else list(steered.values())
+    if source.count < 2:
+        return None
+    within = 2 * source.trace * source.count / (source.count - 1)
+    cross = [source.trace + other.trace + mean_gap(source, other) ** 2 for other in others]
+    return max(abs(within - c) for c in cross)
+
+
+def prior_entropy(z: NDArray[Any]) -> float:
+    """Return the entropy in nats of the label frequencies: the log-loss of the best constant prediction."""
+    p = np.unique(z, return_counts=True)[1] / len(z)
+    return float(-xlogy(p, p).sum())
+
+
+def logistic_probe(X: Matrix, z: NDArray[Any]) -> float:
+    """Return the training log-loss of an unpenalised logistic probe, converged on whitened features.
+
+    Whitening changes nothing an unpenalised probe can express and makes it converge; on separable data the
+    loss falls towards zero until the optimiser stops.
+    """
+    if len(np.unique(z)) < 2:
+        raise DataError("A probe needs rows of at least two classes; pass rows of source and target.")
+    found = Moments.of(X).range()
+    U = (X - X.mean(axis=0)) @ (found.basis / found.scale) if len(found.scale) else np.zeros((len(X), 1))
+    probe = LogisticRegression(C=np.inf, solver="lbfgs", tol=1e-8, max_iter=2000)
+    probe.fit(U, z)
+    log_p = probe.predict_log_proba(U)
+    columns: Mapping[Label, int] = {label: i for i, label in enumerate(probe.classes_.tolist())}
+    picked = log_p[np.arange(len(z)), [columns[label] for label in z.tolist()]]
+    return float(-picked.mean())

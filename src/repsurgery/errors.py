@@ -1,0 +1,79 @@
+"""Every error and warning this package raises, each with what usually mends it."""
+
+__all__ = [
+    "CertificateError",
+    "DataError",
+    "ExtrapolationWarning",
+    "FileFormatError",
+    "GainWarning",
+    "InfeasibleWarning",
+    "LabelError",
+    "MissingExtraError",
+    "ParameterError",
+    "RowsNeededError",
+    "ShapeError",
+    "SingularCovarianceError",
+    "SingularMapError",
+    "SurgeryError",
+    "SurgeryWarning",
+]
+
+
+class SurgeryError(ValueError):
+    """Base of every error of this package; catch it to catch them all."""
+
+
+class DataError(SurgeryError):
+    """Numbers that cannot be used: NaN, infinity, text, sparse or complex arrays. Clean or convert them."""
+
+
+class ShapeError(SurgeryError):
+    """Arrays of the wrong size. Extract them at the site used for fitting, or fit again."""
+
+
+class LabelError(SurgeryError):
+    """Concept labels that are missing, unknown, continuous or of one class only. Correct the labels."""
+
+
+class ParameterError(SurgeryError):
+    """A parameter outside its allowed values. The message lists them."""
+
+
+class RowsNeededError(SurgeryError):
+    """A gate or shrinkage that needs rows met moments. Call ``fit(X, z)`` or choose one that reads moments."""
+
+
+class SingularCovarianceError(SurgeryError):
+    """A covariance that must be inverted is singular. Add rows or choose a shrinkage."""
+
+
+class SingularMapError(SurgeryError):
+    """A map without an inverse was to be inverted. Interpolate to a strength below 1 first."""
+
+
+class CertificateError(SurgeryError):
+    """Bytes, a cast or data no longer support what a certificate claims. Fit again on data you trust."""
+
+
+class FileFormatError(SurgeryError):
+    """A file that is truncated, altered, of another kind or of a newer version. Write it again."""
+
+
+class MissingExtraError(SurgeryError, ImportError):
+    """An optional dependency is absent. The message names the extra to install."""
+
+
+class SurgeryWarning(UserWarning):
+    """Base of every warning of this package."""
+
+
+class InfeasibleWarning(SurgeryWarning):
+    """No affine map reaches the target covariance; the closest one was taken and its residual reported."""
+
+
+class GainWarning(SurgeryWarning):
+    """The map stretches some direction more than a hundredfold. Add rows or choose a shrinkage."""
+
+
+class ExtrapolationWarning(SurgeryWarning):
+    """A strength outside [0, 1] leaves the geodesic between source and target."""

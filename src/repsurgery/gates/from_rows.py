@@ -1,0 +1,44 @@
+"""Gates that must see rows: logistic regression and the paper's one-hidden-layer network."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from repsurgery.arrays import Label, Rows, Vector
+from repsurgery.errors import ParameterError
+from repsurgery.gates.base import Gate
+from repsurgery.gates.rules import ClassifierGate, LinearGate, MLPGate
+
+__all__ = ["from_classifier", "logistic", "mlp"]
+
+
+def logistic(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Vector | None) -> LinearGate:
+    """Fit logistic regression (C = 1) on standardised columns and return it as a rule on the raw ones."""
+    centre, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1.0
+    fitted = LogisticRegression(max_iter=1000).fit((X - centre) / scale, codes, sample_weight=w)
+    coef = fitted.coef_ / scale
+    return LinearGate(classes, coef, fitted.intercept_ - coef @ centre)
+
+
+def mlp(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Vector | None, random_state: Any) -> MLPGate:
+    """Fit the paper's concept classifier: one hidden layer of 128 ReLU units, scikit-learn's defaults."""
+    fitted = MLPClassifier(hidden_layer_sizes=(128,), random_state=random_state)
+    fitted.fit(X.astype(np.float64), codes, sample_weight=w)
+    (hidden, readout), (hidden_bias, readout_bias) = fitted.coefs_, fitted.intercepts_
+    return MLPGate(classes, hidden, hidden_bias, readout, readout_bias)
+
+
+def from_classifier(classifier: Any, classes: tuple[Label, ...]) -> Gate:
+    """Accept a gate as it is, and any fitted object with ``predict`` as a gate."""
+    if isinstance(classifier, Gate):
+        return classifier
+    if not callable(getattr(classifier, "predict", None)):
+        raise ParameterError(
+            f"gate is {classifier!r}; it must be 'nearest-mean', 'always', 'labels', 'logistic', 'mlp', 'lda', 'qda', "
+            "a fitted gate, or a fitted classifier with predict."
+        )
+    return ClassifierGate(classes, classifier)

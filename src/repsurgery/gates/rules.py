@@ -1,0 +1,192 @@
+"""The gates: always, given labels, linear, quadratic, one hidden layer, and any fitted classifier."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Label, Matrix, Rows, Vector, freeze
+from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
+from repsurgery.gates.base import Gate, ScoringGate
+
+__all__ = [
+    "AlwaysGate",
+    "ClassifierGate",
+    "LabelsGate",
+    "LinearGate",
+    "MLPGate",
+    "QuadraticGate",
+    "gate_from_arrays",
+]
+
+
+def _freeze_fields(gate: Gate, *names: str) -> None:
+    for name in names:
+        array = np.asarray(getattr(gate, name), dtype=np.float64)
+        object.__setattr__(gate, name, freeze(array))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AlwaysGate(Gate):
+    """Every vector is steered, whatever its concept."""
+
+    classes: tuple[Label, ...] = ()
+    kind = "always"
+
+    def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102 - documented on Gate, as below
+        return np.zeros(len(X), dtype=np.intp)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        return {}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelsGate(Gate):
+    """Only given labels decide; without them there is nothing to decide from."""
+
+    classes: tuple[Label, ...] = ()
+    kind = "labels"
+
+    def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
+        raise LabelError(
+            "This steering function has gate='labels' and was given none. "
+            "Pass concept=z, or fit with a gate that reads vectors, such as 'nearest-mean'."
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        return {}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearGate(ScoringGate):
+    """Scores X @ coef.T + intercept: nearest mean, LDA and logistic regression are all of this form.
+
+    Attributes
+    ----------
+    classes : labels, sorted
+    coef : (k, d) array, or (1, d) for two classes
+    intercept : (k,) or (1,) array
+    """
+
+    classes: tuple[Label, ...]
+    coef: Matrix
+    intercept: Vector
+    kind = "linear"
+
+    def __post_init__(self) -> None:
+        _freeze_fields(self, "coef", "intercept")
+        if self.coef.ndim != 2 or self.intercept.shape != (len(self.coef),):
+            raise ShapeError(f"LinearGate got coef {self.coef.shape} and intercept {self.intercept.shape}.")
+
+    def scores(self, X: Matrix) -> Matrix:  # noqa: D102
+        return X @ self.coef.T + self.intercept
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        return {"coef": self.coef, "intercept": self.intercept}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class QuadraticGate(ScoringGate):
+    """Gaussian log-posteriors −½‖A_c (x − μ_c)‖² + constant_c, with A_cᵀA_c = Σ_c⁻¹.
+
+    Attributes
+    ----------
+    means : (k, d) array
+    whiteners : (k, d, d) array
+    constants : (k,) array
+    """
+
+    classes: tuple[Label, ...]
+    means: Matrix
+    whiteners: NDArray[np.float64]
+    constants: Vector
+    kind = "quadratic"
+
+    def __post_init__(self) -> None:
+        _freeze_fields(self, "means", "whiteners", "constants")
+        k, d = self.means.shape
+        if self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
+            raise ShapeError(f"QuadraticGate got means {self.means.shape}, whiteners {self.whiteners.shape}.")
+
+    def scores(self, X: Matrix) -> Matrix:  # noqa: D102
+        pairs = zip(self.means, self.whiteners, strict=True)
+        squares = [np.square((X - mean) @ A.T).sum(axis=1) for mean, A in pairs]
+        return self.constants - 0.5 * np.stack(squares, axis=1)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        return {"means": self.means, "whiteners": self.whiteners, "constants": self.constants}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MLPGate(ScoringGate):
+    """One hidden layer of ReLU units, the paper's concept classifier.
+
+    Attributes
+    ----------
+    hidden, hidden_bias : (d, 128), (128,) arrays
+    readout, readout_bias : (128, k or 1), (k or 1,) arrays
+    """
+
+    classes: tuple[Label, ...]
+    hidden: Matrix
+    hidden_bias: Vector
+    readout: Matrix
+    readout_bias: Vector
+    kind = "mlp"
+
+    def __post_init__(self) -> None:
+        _freeze_fields(self, "hidden", "hidden_bias", "readout", "readout_bias")
+        if self.hidden.shape[1] != len(self.readout) or self.readout_bias.shape != self.readout.shape[1:]:
+            raise ShapeError(f"MLPGate got hidden {self.hidden.shape} and readout {self.readout.shape}.")
+
+    def scores(self, X: Matrix) -> Matrix:  # noqa: D102
+        return np.maximum(X @ self.hidden + self.hidden_bias, 0.0) @ self.readout + self.readout_bias
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        names = ("hidden", "hidden_bias", "readout", "readout_bias")
+        return {name: getattr(self, name) for name in names}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassifierGate(Gate):
+    """Any fitted classifier with ``predict``; it decides like the others but cannot be written to a file."""
+
+    classes: tuple[Label, ...]
+    classifier: Any
+    kind = "classifier"
+
+    def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
+        predicted = np.asarray(self.classifier.predict(X)).tolist()
+        index = {label: code for code, label in enumerate(self.classes)}
+        try:
+            return np.array([index[label] for label in predicted], dtype=np.intp)
+        except KeyError as error:
+            raise LabelError(
+                f"The gate predicted {error.args[0]!r}; the classes are {list(self.classes)}. "
+                "Train it on the same concept labels."
+            ) from None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+        raise FileFormatError(
+            f"A gate made from {type(self.classifier).__name__} cannot be saved without pickle. "
+            "Fit with gate='logistic', 'mlp', 'lda', 'qda' or 'nearest-mean', which can."
+        )
+
+
+_KINDS: dict[str, type[Gate]] = {c.kind: c for c in (AlwaysGate, LabelsGate, LinearGate, QuadraticGate, MLPGate)}
+
+
+def gate_from_arrays(kind: str, classes: tuple[Label, ...], arrays: dict[str, NDArray[Any]]) -> Gate:
+    """Rebuild a gate from its ``kind``, classes and `Gate.arrays`."""
+    if kind not in _KINDS:
+        raise ParameterError(f"There is no gate of kind {kind!r}; the kinds are {sorted(_KINDS)}.")
+    build: Callable[..., Gate] = _KINDS[kind]
+    return build(classes, **arrays)

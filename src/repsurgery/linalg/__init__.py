@@ -1,0 +1,1 @@
+"""Pure functions of matrices: no classes with state, no data sets."""

@@ -1,0 +1,75 @@
+"""Whitening by any factor: Wh with WhᵀWh = Σ⁻¹, applied to a few vectors."""
+
+from typing import Protocol
+
+import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
+
+from repsurgery.arrays import Matrix, Vector
+from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, symmetric_rank
+from repsurgery.linalg.transport import Range
+
+__all__ = ["Whitening", "by_range", "whitening_of"]
+
+
+class Whitening(Protocol):
+    """Apply Wh, and its transpose, to columns."""
+
+    full_rank: bool
+
+    def apply(self, G: Matrix) -> Matrix:
+        """Return Wh G for columns G (d, k)."""
+
+    def transpose(self, U: Matrix) -> Matrix:
+        """Return Whᵀ U for columns U."""
+
+
+class _Cholesky:
+    """Σ = D C D with unit diagonal C = RᵀR, so columns of any scale are treated alike; Wh = R⁻ᵀ D⁻¹."""
+
+    full_rank = True
+
+    def __init__(self, R: Matrix, scale: Vector) -> None:
+        self._R, self._scale = R, scale[:, None]
+
+    def apply(self, G: Matrix) -> Matrix:
+        whitened: Matrix = lapack.dtrtrs(self._R, G / self._scale, lower=0, trans=1)[0]
+        return whitened
+
+    def transpose(self, U: Matrix) -> Matrix:
+        back: Matrix = lapack.dtrtrs(self._R, U, lower=0)[0]
+        return back / self._scale
+
+
+class _Eigen:
+    """Wh = Λ^-½ Vᵀ D⁻¹ on the numerical range; blind to directions without variance."""
+
+    def __init__(self, basis: Matrix, spread: Vector, scale: Vector) -> None:
+        self._V, self._s, self._scale = basis, spread[:, None], scale[:, None]
+        self.full_rank = basis.shape[0] == basis.shape[1]
+
+    def apply(self, G: Matrix) -> Matrix:
+        return (self._V.T @ (G / self._scale)) / self._s
+
+    def transpose(self, U: Matrix) -> Matrix:
+        return (self._V @ (U / self._s)) / self._scale
+
+
+def by_range(found: Range) -> Whitening:
+    """Return the whitening of Σ = V diag(s²) Vᵀ."""
+    return _Eigen(found.basis, found.scale, np.ones(len(found.basis)))
+
+
+def whitening_of(S: Matrix, tolerance: float) -> Whitening:
+    """Return the whitening of a covariance (d, d), which is overwritten."""
+    scale = np.sqrt(np.diagonal(S))
+    scale[scale == 0] = 1.0
+    S /= scale
+    S /= scale[:, None]
+    R = cholesky_or_none(S)
+    if R is not None and condition_estimate(S, R) * tolerance**2 < 1:
+        return _Cholesky(R, scale)
+    values, V = linalg.eigh(S, driver="evd", check_finite=False)
+    keep = slice(len(values) - symmetric_rank(values, tolerance), None)
+    return _Eigen(V[:, keep], np.sqrt(values[keep]), scale)

@@ -1,0 +1,116 @@
+"""From rows to (weight, mean, scatter or factor), in blocks and without a centred copy of the data."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, qr
+
+from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
+from repsurgery.errors import DataError
+from repsurgery.linalg.spectrum import mirror_upper
+
+__all__ = ["factor_of", "scatter_of", "triangle"]
+
+
+def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Vector, Matrix]:
+    """Return mean (d,) and scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
+
+    Rows are shifted by the mean of the first block before they are multiplied, so an offset of 1e6
+    costs no digits; the remaining shift is removed by one rank-one correction.
+    """
+    d = X.shape[1]
+    pivot = _pivot(X, rows)
+    add = _Float32Products(d) if float32_products else _Float64Products(d)
+    total = np.zeros(d)
+    for block in row_blocks(len(rows), d):
+        Z = add.buffer[: block.stop - block.start]
+        np.subtract(X[rows[block]], pivot, out=Z, casting="same_kind")
+        if w is None:
+            total += np.ones(len(Z), Z.dtype) @ Z if Z.dtype == np.float64 else Z.sum(axis=0, dtype=np.float64)
+        else:
+            root = np.sqrt(w[rows[block]])
+            Z *= root[:, None].astype(Z.dtype)
+            total += root @ Z
+        add(Z)
+    weight = float(len(rows)) if w is None else float(w[rows].sum())
+    S = blas.dsyr(-1.0 / weight, total, a=add.scatter(), lower=0, overwrite_a=1)
+    mean = pivot + total / weight
+    _require_usable(X, mean, np.diagonal(S))
+    np.maximum(np.diagonal(S), 0.0, out=np.einsum("ii->i", S))
+    return mean, mirror_upper(S)
+
+
+def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector, Matrix]:
+    """Return mean (d,) and triangular R (n, d) with RᵀR = scatter, for fewer rows than dimensions."""
+    pivot = _pivot(X, rows)
+    Z = np.subtract(X[rows], pivot, dtype=np.float64)
+    shift = Z.mean(axis=0) if w is None else w[rows] @ Z / w[rows].sum()
+    Z -= shift
+    mean = pivot + shift
+    _require_usable(X, mean, Z)
+    if w is not None:
+        Z *= np.sqrt(w[rows])[:, None]
+    R = triangle(Z)
+    _require_usable(X, mean, np.square(R).sum(axis=0))
+    return mean, R
+
+
+def triangle(stack: Matrix) -> Matrix:
+    """Return upper trapezoidal R (min(m, d), d) with RᵀR = stackᵀ stack."""
+    R = qr(stack, mode="r", check_finite=False, overwrite_a=True)[0]
+    return np.ascontiguousarray(R[: min(stack.shape)])
+
+
+def _pivot(X: Rows, rows: NDArray[np.intp]) -> Vector:
+    # relative to one of the rows themselves: a constant column then has scatter exactly zero
+    first = X[rows[0]].astype(np.float64)
+    head = next(iter(row_blocks(len(rows), X.shape[1])))
+    pivot: Vector = first + np.subtract(X[rows[head]], first, dtype=np.float64).mean(axis=0)
+    return pivot
+
+
+def _require_usable(X: Rows, mean: Vector, spread: NDArray[Any]) -> None:
+    if np.isfinite(mean).all() and np.isfinite(spread).all():
+        return
+    require_finite(X, caller="moments")
+    raise DataError(
+        "moments overflowed: the squares of these values exceed float64 (or float32 with "
+        "precision='float32-products'). Divide X by a constant and fit again."
+    )
+
+
+class _Float64Products:
+    """Accumulate ZᵀZ in place, in float64."""
+
+    def __init__(self, d: int) -> None:
+        size = next(iter(row_blocks(2**62, d))).stop
+        self.buffer = np.empty((size, d))
+        self._S = np.zeros((d, d), order="F")
+
+    def __call__(self, Z: Matrix) -> None:
+        self._S = blas.dsyrk(1.0, Z.T, beta=1.0, c=self._S, lower=0, overwrite_c=1)
+
+    def scatter(self) -> Matrix:
+        return self._S
+
+
+class _Float32Products:
+    """Multiply blocks in float32, scaled by a power of two, and add the products in float64."""
+
+    def __init__(self, d: int) -> None:
+        size = next(iter(row_blocks(2**62, d))).stop
+        self.buffer = np.empty((size, d), dtype=np.float32)
+        self._S = np.zeros((d, d), order="F")
+        self._scale: float | None = None
+
+    def __call__(self, Z: NDArray[np.float32]) -> None:
+        if self._scale is None:
+            top = float(np.abs(Z).max(initial=0.0))
+            self._scale = float(2.0 ** np.round(np.log2(top))) if 0 < top < np.inf else 1.0
+        scaled = Z if self._scale == 1.0 else np.multiply(Z, np.float32(1 / self._scale), out=Z)
+        self._S += blas.ssyrk(1.0, scaled.T, lower=0)
+
+    def scatter(self) -> Matrix:
+        self._S *= (self._scale or 1.0) ** 2
+        return self._S

@@ -1,0 +1,171 @@
+"""`ClassMoments`: one `Moments` per concept label, the statistic every estimator is fitted from."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
+from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
+from repsurgery.files import Contents, read_file, write_file
+from repsurgery.moments.moments import Moments, Precision
+
+__all__ = ["ClassMoments"]
+
+KIND = "class-moments"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassMoments(Mapping[Label, Moments]):
+    """Moments of each class: a mapping from label to `Moments`, sorted by label.
+
+    ``a + b`` merges, ``a - b`` removes rows that were added, ``update`` returns the sum with new rows.
+    Nothing here is changed in place.
+
+    Parameters
+    ----------
+    by_label : mapping of label to Moments
+
+    Guarantees
+    ----------
+    The result does not depend on how rows were split, ordered or spread over machines, beyond rounding
+    (test_merging_classes_equals_fitting_at_once).
+    Memory above the input is O(k d²) (benchmarks/memory.py).
+    """
+
+    by_label: Mapping[Label, Moments] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        widths = {m.dim for m in self.by_label.values()}
+        if len(widths) > 1:
+            raise ShapeError(f"Classes have different numbers of features: {sorted(widths)}. Use one site for all.")
+        try:
+            ordered = dict(sorted(self.by_label.items()))
+        except TypeError as error:
+            raise LabelError(
+                f"Labels of several types cannot be combined: {list(self.by_label)}. Use one type for all of them."
+            ) from error
+        object.__setattr__(self, "by_label", MappingProxyType(ordered))
+
+    @classmethod
+    def of(cls, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "ClassMoments":
+        """Return the moments of rows ``X`` (n, d) by their labels ``z`` (n,)."""
+        X = check_rows(X, caller="ClassMoments.of")
+        labels, codes = check_labels(z, len(X), caller="ClassMoments.of")
+        w = check_weights(sample_weight, len(X), caller="ClassMoments.of")
+        return cls.of_codes(X, labels, codes, w, precision)
+
+    @classmethod
+    def of_codes(
+        cls, X: Rows, labels: list[Label], codes: NDArray[np.intp], w: Vector | None, precision: Precision
+    ) -> "ClassMoments":
+        """Return the moments of checked rows whose label is ``labels[codes[i]]``."""
+        found = {
+            label: Moments.of_rows(X, np.flatnonzero(codes == code), w, precision) for code, label in enumerate(labels)
+        }
+        return cls({label: moments for label, moments in found.items() if moments.count})
+
+    def update(self, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "ClassMoments":
+        """Return these moments with new rows added; ``self`` does not change."""
+        return self + ClassMoments.of(X, z, sample_weight=sample_weight, precision=precision)
+
+    def __getitem__(self, label: Label) -> Moments:
+        try:
+            return self.by_label[label]
+        except KeyError:
+            raise LabelError(f"There is no class {label!r}; the classes are {self.labels}.") from None
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.by_label
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self.by_label)
+
+    def __len__(self) -> int:
+        return len(self.by_label)
+
+    @property
+    def labels(self) -> list[Label]:
+        """The classes, sorted."""
+        return list(self.by_label)
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        if not self.by_label:
+            raise DataError("These moments hold no rows yet; add some with update(X, z).")
+        return next(iter(self.by_label.values())).dim
+
+    @property
+    def weight(self) -> float:
+        """The total weight of all classes."""
+        return sum(m.weight for m in self.by_label.values())
+
+    @property
+    def total(self) -> Moments:
+        """The moments of all rows, whatever their class."""
+        return reduce(Moments.__add__, self.by_label.values())
+
+    def __add__(self, other: "ClassMoments") -> "ClassMoments":
+        if not isinstance(other, ClassMoments):
+            return NotImplemented
+        merged = dict(self.by_label)
+        for label, moments in other.by_label.items():
+            merged[label] = merged[label] + moments if label in merged else moments
+        return ClassMoments(merged)
+
+    def __sub__(self, other: "ClassMoments") -> "ClassMoments":
+        if not isinstance(other, ClassMoments):
+            return NotImplemented
+        left = dict(self.by_label)
+        for label, moments in other.by_label.items():
+            try:
+                left[label] = self[label] - moments
+            except SurgeryError as error:
+                raise type(error)(f"class {label!r}: {error}") from error
+        return ClassMoments({label: moments for label, moments in left.items() if moments.count})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClassMoments, (dict(self.by_label),)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write these moments to one file: counts, means, scatters or factors, never rows."""
+        write_file(path, to_contents(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ClassMoments":
+        """Read moments written by `save`, checking digest, shapes and values."""
+        return from_contents(read_file(path, kind=KIND))
+
+
+def to_contents(moments: ClassMoments) -> Contents:
+    """Return the file form of ``moments``."""
+    arrays, classes = {}, []
+    for i, (label, m) in enumerate(moments.items()):
+        arrays[f"{i}.mean"] = m.mean
+        form = "dense" if m.dense is not None else "factor"
+        arrays[f"{i}.{form}"] = getattr(m, form)
+        facts = {"count": m.count, "weight": m.weight, "dtype": m.dtype, "precision": m.precision}
+        classes.append({"label": label, "form": form, **facts})
+    return Contents(KIND, {"classes": classes}, arrays)
+
+
+def from_contents(contents: Contents) -> ClassMoments:
+    """Return the moments held by a file, after checking that its arrays fit together."""
+    found: dict[Label, Moments] = {}
+    for i, facts in enumerate(contents.header["classes"]):
+        mean, spread = contents.arrays[f"{i}.mean"], contents.arrays[f"{i}.{facts['form']}"]
+        d = len(mean)
+        square = facts["form"] == "dense"
+        if mean.ndim != 1 or spread.ndim != 2 or spread.shape[1] != d or (square and len(spread) != d):
+            raise ShapeError(f"Moments of class {facts['label']!r} hold arrays that do not fit: {spread.shape}, {d}.")
+        dense, factor = (spread, None) if square else (None, spread)
+        found[facts["label"]] = Moments(
+            facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"]
+        )
+    return ClassMoments(found)

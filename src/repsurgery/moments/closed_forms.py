@@ -1,0 +1,97 @@
+"""What two `Moments` say about each other: gaps, neighbours, probes. Closed forms, no rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
+
+from repsurgery.arrays import Matrix
+from repsurgery.linalg.spectrum import cholesky_or_none, symmetric_rank
+from repsurgery.moments.accumulate import triangle
+from repsurgery.moments.moments import Moments
+
+__all__ = ["covariance_gap", "expected_neighbour_bias", "least_squares_probe", "mean_gap", "variance_gap"]
+
+
+def mean_gap(a: Moments, b: Moments) -> float:
+    """‖μ_a − μ_b‖."""
+    return float(np.linalg.norm(a.mean - b.mean))
+
+
+def covariance_gap(a: Moments, b: Moments) -> float:
+    """‖Σ_a − Σ_b‖_F / ‖Σ_b‖_F; 0 where both vanish, infinite where only Σ_b does."""
+    return _relative(float(np.linalg.norm(_difference(a, b))), np.sqrt(b.squared_norm))
+
+
+def variance_gap(a: Moments, b: Moments) -> float:
+    """Return the same for the diagonals alone: ‖diag Σ_a − diag Σ_b‖ / ‖diag Σ_b‖."""
+    return _relative(float(np.linalg.norm(a.variance - b.variance)), float(np.linalg.norm(b.variance)))
+
+
+def _relative(gap: float, scale: float) -> float:
+    if scale > 0:
+        return gap / scale
+    return 0.0 if gap == 0 else float("inf")
+
+
+def _difference(a: Moments, b: Moments) -> Matrix:
+    if a.factor is None or b.factor is None or len(a.factor) + len(b.factor) >= a.dim:
+        return a.covariance - b.covariance
+    # RaᵀRa − RbᵀRb has the norm of T J Tᵀ on the joint row space, without a d × d matrix
+    Ra, Rb = a.root(), b.root()
+    T = triangle(np.hstack([Ra.T, Rb.T]))
+    signs = np.repeat([1.0, -1.0], [len(Ra), len(Rb)])
+    core: Matrix = (T * signs) @ T.T
+    return core
+
+
+def expected_neighbour_bias(source: Moments, target: Moments) -> float:
+    """EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²| = |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²| (self pairs included)."""
+    return abs(source.trace - target.trace - mean_gap(source, target) ** 2)
+
+
+def least_squares_probe(classes: Sequence[Moments]) -> float:
+    """Return the share of concept variance that the best linear least-squares probe explains, in [0, 1].
+
+    For two classes this is R²; for k classes Pillai's trace divided by k − 1. It is 0 exactly when all
+    class means coincide.
+    """
+    weights = np.array([m.weight for m in classes])
+    weights /= weights.sum()
+    centre = sum(w * m.mean for w, m in zip(weights, classes, strict=True))
+    between = np.sqrt(weights)[:, None] * np.array([m.mean - centre for m in classes])
+    if not between.any():
+        return 0.0
+    explained = (
+        _explained_dense(classes, weights, between)
+        if sum(m.count for m in classes) >= classes[0].dim
+        else _explained_by_factors(classes, weights, between)
+    )
+    return float(min(max(explained / (len(classes) - 1), 0.0), 1.0))
+
+
+def _explained_dense(classes: Sequence[Moments], weights: Matrix, between: Matrix) -> float:
+    S = between.T @ between
+    for w, m in zip(weights, classes, strict=True):
+        S += m.scatter * (w / m.weight)
+    scale = np.sqrt(np.diagonal(S))
+    scale[scale == 0] = 1.0
+    S /= scale
+    S /= scale[:, None]
+    B = (between / scale).T
+    R = cholesky_or_none(S)
+    if R is not None:
+        return float(np.square(lapack.dtrtrs(R, B, lower=0, trans=1)[0]).sum())
+    values, V = linalg.eigh(S, driver="evd", check_finite=False)
+    keep = slice(len(values) - symmetric_rank(values, max(m.rank_tolerance for m in classes)), None)
+    return float((np.square(V[:, keep].T @ B) / values[keep, None]).sum())
+
+
+def _explained_by_factors(classes: Sequence[Moments], weights: Matrix, between: Matrix) -> float:
+    within = [np.sqrt(w) * m.root() for w, m in zip(weights, classes, strict=True)]
+    stack = np.vstack([*within, between])
+    # the hat matrix of the stacked rows, restricted to the rows that carry the class means
+    U, s, _ = linalg.svd(stack, full_matrices=False, check_finite=False)
+    U = U[-len(between) :, s > s[0] * max(m.rank_tolerance for m in classes)]
+    return float(np.square(U).sum())

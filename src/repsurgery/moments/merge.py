@@ -1,0 +1,74 @@
+"""Chan's pairwise merge of (weight, mean, scatter), and its inverse, as functions of arrays."""
+
+import numpy as np
+from scipy import linalg
+
+from repsurgery.arrays import Matrix, Vector
+from repsurgery.moments.accumulate import triangle
+
+__all__ = [
+    "downdate_factor",
+    "downdate_scatter",
+    "merge_factors",
+    "merge_mean",
+    "merge_scatter",
+    "remove_mean",
+]
+
+REMOVAL_TOLERANCE = 64 * float(np.finfo(np.float64).eps)
+"""Negative variance left by a removal, relative to what was there, up to d times which is rounding."""
+
+
+def merge_mean(wa: float, mean_a: Vector, wb: float, mean_b: Vector) -> Vector:
+    """Return the mean of both, stepping from the heavier one so that equal means stay equal."""
+    if wa < wb:
+        return merge_mean(wb, mean_b, wa, mean_a)
+    return mean_a + (mean_b - mean_a) * (wb / (wa + wb))
+
+
+def merge_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, wa: float, wb: float) -> Matrix:
+    """Return Sa + Sb + (wa wb / (wa + wb)) gap gapᵀ, where gap is the difference of the means."""
+    S = Sa + Sb
+    v = gap * np.sqrt(wa * wb / (wa + wb))
+    S += np.outer(v, v)
+    return S
+
+
+def merge_factors(Ra: Matrix, Rb: Matrix, gap: Vector, wa: float, wb: float) -> Matrix:
+    """Return the triangular factor of the merged scatter."""
+    return triangle(np.vstack([Ra, Rb, gap * np.sqrt(wa * wb / (wa + wb))]))
+
+
+def remove_mean(wa: float, mean_a: Vector, wb: float, mean_b: Vector) -> Vector:
+    """Return the mean of what stays when b is taken out of a."""
+    return mean_a + (mean_a - mean_b) * (wb / (wa - wb))
+
+
+def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -> Matrix | None:
+    """Return the scatter of what stays, or None where it would not be positive semi-definite.
+
+    ``gap`` is the difference of the means of what stays and of b; ``w`` and ``wb`` are their weights.
+    """
+    v = gap * np.sqrt(w * wb / (w + wb))
+    S = Sa - Sb
+    S -= np.outer(v, v)
+    floor = REMOVAL_TOLERANCE * len(v) * max(np.trace(Sa), 0.0)
+    lowest = linalg.eigvalsh(S, subset_by_index=[0, 0], check_finite=False)[0]
+    return S if lowest >= -floor else None
+
+
+def downdate_factor(Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int) -> Matrix | None:
+    """Return the same in factors, on the row space of Ra; the result keeps at most ``rows`` rows."""
+    v = gap * np.sqrt(w * wb / (w + wb))
+    Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
+    removed = np.vstack([Rb, v])
+    inside = removed @ Q
+    a = Ra @ Q
+    floor = REMOVAL_TOLERANCE * len(v) * np.square(Ra).sum()
+    if np.square(removed - inside @ Q.T).sum() > floor:
+        return None
+    values, vectors = linalg.eigh(a.T @ a - inside.T @ inside, check_finite=False)
+    if values[0] < -floor:
+        return None
+    keep = slice(max(len(values) - rows, 0), None)
+    return triangle(np.sqrt(np.maximum(values[keep], 0.0))[:, None] * (Q @ vectors[:, keep]).T)

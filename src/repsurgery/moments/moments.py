@@ -1,0 +1,232 @@
+"""`Moments`: count, weight, mean and scatter of one set of rows, a value that merges exactly."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze
+from repsurgery.errors import ParameterError, ShapeError, SurgeryError
+from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
+from repsurgery.linalg.transport import Range, factor_range, symmetric_range
+from repsurgery.moments.accumulate import factor_of, scatter_of
+from repsurgery.moments.merge import (
+    downdate_factor,
+    downdate_scatter,
+    merge_factors,
+    merge_mean,
+    merge_scatter,
+    remove_mean,
+)
+
+__all__ = ["Moments", "Precision"]
+
+Precision = Literal["float64", "float32-products"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Sufficient statistics of a set of rows: everything a steering map needs, and no row.
+
+    Attributes
+    ----------
+    count : int
+        Rows seen.
+    weight : float
+        Their total weight; equal to ``count`` without sample weights.
+    mean : (d,) array
+    dense : (d, d) array, or None
+        Σ w (x − mean)(x − mean)ᵀ, kept from ``count >= d`` rows on.
+    factor : (m, d) array, or None
+        Upper trapezoidal R with RᵀR = scatter, kept below d rows: exact and cheap, and never the rows themselves.
+    dtype : str
+        The coarsest dtype that went in; it sets the tolerance by which ranks are decided.
+    precision : str
+        ``"float64"``, or ``"float32-products"`` where any block was multiplied in float32.
+
+    Guarantees
+    ----------
+    Splitting or reordering the rows changes nothing beyond rounding
+    (test_splitting_the_rows_never_changes_their_moments).
+    An offset of 1e6 costs no digits of the scatter (test_an_offset_of_a_million_costs_no_digits).
+    a + b - b is a, to rounding of the scatter (test_removing_rows_undoes_adding_them).
+    """
+
+    count: int
+    weight: float
+    mean: Vector
+    dense: Matrix | None
+    factor: Matrix | None
+    dtype: str = "float64"
+    precision: Precision = "float64"
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "dense", "factor"):
+            array = getattr(self, name)
+            if array is not None:
+                object.__setattr__(self, name, freeze(array))
+
+    @classmethod
+    def of(cls, X: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "Moments":
+        """Return the moments of rows ``X`` (n, d); a weight of 2 counts a row twice."""
+        X = check_rows(X, caller="Moments.of")
+        w = check_weights(sample_weight, len(X), caller="Moments.of")
+        return cls.of_rows(X, np.arange(len(X)), w, precision)
+
+    @classmethod
+    def of_rows(cls, X: Rows, rows: Any, w: Vector | None, precision: Precision) -> "Moments":
+        """Return the moments of the indexed ``rows`` of checked data; rows of weight zero do not count."""
+        if precision not in get_args(Precision):
+            raise ParameterError(f"precision is {precision!r}; it must be one of {list(get_args(Precision))}.")
+        if w is not None:
+            rows = rows[w[rows] > 0]
+        d = X.shape[1]
+        if len(rows) == 0:
+            return cls.empty(d)
+        weight = float(len(rows)) if w is None else float(w[rows].sum())
+        dtype = "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
+        if len(rows) < d:
+            mean, R = factor_of(X, rows, w)
+            return cls(len(rows), weight, mean, None, R, dtype)
+        mean, S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
+        return cls(len(rows), weight, mean, S, None, dtype, precision)
+
+    @classmethod
+    def empty(cls, dim: int) -> "Moments":
+        """Return the moments of no rows, the neutral element of ``+``."""
+        return cls(0, 0.0, np.zeros(dim), None, np.zeros((0, dim)))
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return len(self.mean)
+
+    @property
+    def scatter(self) -> Matrix:
+        """Σ w (x − mean)(x − mean)ᵀ, shape (d, d)."""
+        if self.dense is not None:
+            return self.dense
+        assert self.factor is not None
+        return self.factor.T @ self.factor
+
+    @property
+    def covariance(self) -> Matrix:
+        """The 1/n covariance, shape (d, d)."""
+        return self.scatter / self.weight
+
+    @property
+    def variance(self) -> Vector:
+        """The diagonal of the covariance, shape (d,)."""
+        if self.factor is None:
+            return np.diagonal(self.scatter) / self.weight
+        sums: Vector = np.square(self.factor).sum(axis=0)
+        return sums / self.weight
+
+    @property
+    def trace(self) -> float:
+        """Tr Σ, the mean squared distance from the mean."""
+        return float(self.variance.sum())
+
+    @property
+    def squared_norm(self) -> float:
+        """‖Σ‖²_F."""
+        S = self.scatter if self.factor is None else self.factor @ self.factor.T
+        return float(np.linalg.norm(S) ** 2 / self.weight**2)
+
+    @property
+    def rank_tolerance(self) -> float:
+        """The relative singular value below which a direction counts as unseen."""
+        return rank_tolerance(self.dtype, self.dim, from_scatter=self.dense is not None)
+
+    def root(self) -> Matrix:
+        """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one read off the eigenvectors."""
+        if self.factor is not None:
+            return self.factor / float(np.sqrt(max(self.weight, 1e-300)))
+        R = cholesky_or_none(self.covariance)
+        return R if R is not None else self._range_rows()
+
+    def _range_rows(self) -> Matrix:
+        found = self.range()
+        return found.scale[:, None] * found.basis.T
+
+    def range(self) -> Range:
+        """Return the numerical range of Σ: an orthonormal basis (d, r) and its scales (r,)."""
+        if self.factor is not None:
+            return factor_range(self.root(), self.rank_tolerance)
+        return symmetric_range(self.covariance, self.rank_tolerance)
+
+    def update(self, X: Any, *, sample_weight: Any = None, precision: Precision | None = None) -> "Moments":
+        """Return these moments with the rows of ``X`` added; ``self`` does not change."""
+        X = check_rows(X, dim=self.dim, caller="Moments.update")
+        return self + Moments.of(X, sample_weight=sample_weight, precision=precision or self.precision)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        if not isinstance(other, Moments):
+            return NotImplemented
+        _same_width(self, other)
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, weight = self.count + other.count, self.weight + other.weight
+        mean = merge_mean(self.weight, self.mean, other.weight, other.mean)
+        gap, weights = other.mean - self.mean, (self.weight, other.weight)
+        dense = factor = None
+        if self.factor is not None and other.factor is not None and count < self.dim:
+            factor = merge_factors(self.factor, other.factor, gap, *weights)
+        else:
+            dense = merge_scatter(self.scatter, other.scatter, gap, *weights)
+        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other))
+
+    def __sub__(self, other: "Moments") -> "Moments":
+        """Take out rows that were counted in: exact unlearning of those rows."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        _same_width(self, other)
+        if other.count == 0:
+            return self
+        count, weight = self.count - other.count, self.weight - other.weight
+        if count == 0 and abs(weight) <= 1e-9 * self.weight:
+            return self._emptied_by(other)
+        if count <= 0 or weight <= 0:
+            raise SurgeryError(
+                f"Cannot remove {other.count} rows of weight {other.weight:g} from {self.count} of weight "
+                f"{self.weight:g}. Subtract only moments of rows that were added before."
+            )
+        mean = remove_mean(self.weight, self.mean, other.weight, other.mean)
+        gap, weights = mean - other.mean, (weight, other.weight)
+        dense = factor = None
+        if count < self.dim:
+            factor = downdate_factor(_rows(self), _rows(other), gap, *weights, rows=count)
+        else:
+            dense = downdate_scatter(self.scatter, other.scatter, gap, *weights)
+        if dense is None and factor is None:
+            raise SurgeryError(
+                "Removing these rows would leave a negative variance, so they were not all among the rows added. "
+                "Subtract only moments of rows that were added before, with the same weights."
+            )
+        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other))
+
+    def _emptied_by(self, other: "Moments") -> "Moments":
+        scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)
+        if np.abs(self.mean - other.mean).max(initial=0.0) > 1e-9 * scale:
+            raise SurgeryError(
+                "Cannot remove as many rows as there are when they are other rows: the means differ. "
+                "Subtract only moments of rows that were added before."
+            )
+        return Moments.empty(self.dim)
+
+
+def _rows(moments: Moments) -> Matrix:
+    if moments.factor is not None:
+        return moments.factor
+    return float(np.sqrt(moments.weight)) * moments._range_rows()
+
+
+def _same_width(a: Moments, b: Moments) -> None:
+    if a.dim != b.dim:
+        raise ShapeError(f"Moments of {a.dim} and of {b.dim} features cannot be combined; use one site for both.")
+
+
+def _coarsest(a: Moments, b: Moments) -> tuple[str, Precision]:
+    dtype = "float64" if a.dtype == b.dtype == "float64" else "float32"
+    both_exact = a.precision == b.precision == "float64"
+    return dtype, "float64" if both_exact else "float32-products"

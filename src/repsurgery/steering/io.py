@@ -1,0 +1,111 @@
+"""`save` and `load`: any value of this package as one file."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from repsurgery.affine import AffineMap
+from repsurgery.errors import FileFormatError
+from repsurgery.files import Contents, read_file, write_file
+from repsurgery.gates import Gate
+from repsurgery.moments import ClassMoments, by_class
+from repsurgery.steering.barycenter_erasure import BarycenterErasure
+from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.diagonal_transport import DiagonalTransport
+from repsurgery.steering.leace import LEACE
+from repsurgery.steering.mean_matching import MeanMatching
+from repsurgery.steering.midsteer import MidSteer
+from repsurgery.steering.mimic import MiMiC
+from repsurgery.steering.trace_matching import TraceMatching
+from repsurgery.surgery import SteeringFunction
+from repsurgery.surgery import io as surgery_io
+
+__all__ = ["load", "save"]
+
+Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | ClassMoments
+
+_ESTIMATORS: Mapping[str, type[BaseSteering]] = {
+    cls.__name__: cls
+    for cls in (BarycenterErasure, DiagonalTransport, LEACE, MeanMatching, MiMiC, MidSteer, TraceMatching)
+}
+
+
+def save(value: Saveable, path: str | os.PathLike[str]) -> None:
+    """Write an estimator, steering function, map, gate or moments to one file, atomically and without pickle.
+
+    An estimator is written with its moments, so that it can go on learning; moments hold no rows, but they do
+    describe them. Save ``est.steering_`` to share the maps, the gate and the certificate alone.
+    """
+    write_file(path, _to_contents(value))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read back what `save` wrote, as the same type, after checking version, digest, shapes and values."""
+    contents = read_file(path)
+    if contents.kind == by_class.KIND:
+        return by_class.from_contents(contents)
+    if contents.kind == "estimator":
+        return _estimator(contents)
+    return surgery_io.from_contents(contents)
+
+
+def _to_contents(value: Saveable) -> Contents:
+    if isinstance(value, ClassMoments):
+        return by_class.to_contents(value)
+    if not isinstance(value, BaseSteering):
+        return surgery_io.to_contents(value)
+    steering, moments = surgery_io.to_contents(value.steering_), by_class.to_contents(value.moments_)
+    header = {
+        "estimator": type(value).__name__,
+        "params": {name: _plain(name, param) for name, param in value.get_params(deep=False).items()},
+        "features": _feature_names(value),
+        "steering": dict(steering.header),
+        "moments": dict(moments.header),
+    }
+    arrays = {f"steering/{k}": a for k, a in steering.arrays.items()}
+    arrays |= {f"moments/{k}": a for k, a in moments.arrays.items()}
+    return Contents("estimator", header, arrays)
+
+
+def _plain(name: str, param: Any) -> Any:
+    if name == "gate" and not isinstance(param, str):
+        return None  # a fitted gate is stored with the steering function and put back from there
+    if isinstance(param, np.generic):
+        return param.item()
+    if isinstance(param, list | tuple | set | np.ndarray):
+        return np.asarray(list(param)).tolist()
+    if param is not None and not isinstance(param, bool | int | float | str):
+        raise FileFormatError(f"Cannot save the parameter {name}={param!r}; use a number, a string or None.")
+    return param
+
+
+def _feature_names(estimator: BaseSteering) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else list(names)
+
+
+def _estimator(contents: Contents) -> BaseSteering:
+    header = contents.header
+    if header.get("estimator") not in _ESTIMATORS:
+        raise FileFormatError(f"The file holds an unknown estimator {header.get('estimator')!r}; upgrade repsurgery.")
+    moments = by_class.from_contents(_part(contents, "moments", by_class.KIND))
+    steering = surgery_io.from_contents(_part(contents, "steering", "steering-function"))
+    assert isinstance(steering, SteeringFunction)
+    params = dict(header["params"])
+    if "gate" in params and params["gate"] is None:
+        params["gate"] = steering.gate
+    estimator = _ESTIMATORS[header["estimator"]](**params)
+    estimator.moments_ = moments
+    estimator._steering = steering
+    estimator.n_features_in_ = moments.dim
+    if header["features"] is not None:
+        estimator.feature_names_in_ = np.array(header["features"], dtype=object)
+    return estimator
+
+
+def _part(contents: Contents, name: str, kind: str) -> Contents:
+    prefix = f"{name}/"
+    arrays = {k.removeprefix(prefix): a for k, a in contents.arrays.items() if k.startswith(prefix)}
+    return Contents(kind, contents.header[name], arrays)

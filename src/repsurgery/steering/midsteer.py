@@ -1,0 +1,116 @@
+"""MidSteer: switch one concept for another by the cheapest affine map that leaves the neutral mean alone."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from repsurgery.affine import LowRank
+from repsurgery.arrays import Label
+from repsurgery.certificates.certificate import Claim, Population
+from repsurgery.certificates.issue import Method, Solution
+from repsurgery.errors import LabelError, SingularCovarianceError
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.moments import Precision
+from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.leace import whiten
+from repsurgery.steering.selection import select_classes
+from repsurgery.steering.shrink import SeenRows, shrink
+
+__all__ = ["MidSteer"]
+
+
+class MidSteer(BaseSteering):
+    """Send the source mean to the target mean along one direction, moving neutral vectors as little as possible.
+
+    With neutral moments μ, Σ and δ = μ_source − μ: s(h) = h + (μ_target − μ_source) · δᵀΣ⁻¹(h − μ) / δᵀΣ⁻¹δ,
+    after MidSteer (arXiv 2605.05220). Of all affine maps that fix μ and send the source mean to the target mean it has
+    the least E‖h − s(h)‖² over the neutral distribution.
+
+    Parameters
+    ----------
+    source, target : label or None
+        The target defaults to the last sorted label, the source to the other class.
+    neutral : label or None
+        The class whose mean stays and whose covariance prices the map; None pools all classes.
+    gate : str or fitted gate
+        Every vector by default: each is moved in proportion to how much of the source concept it carries.
+    shrinkage, ridge, precision, random_state
+        See `MiMiC`.
+
+    Attributes
+    ----------
+    map_ : LowRank
+        Of rank one.
+    certificate_ : Certificate
+        ``cost`` and ``optimal_cost`` are over the neutral distribution.
+
+    Guarantees
+    ----------
+    The source mean lands on the target mean and the neutral mean stays (test_midsteer_switches_means).
+    With pooled classes, strength P(target) along its path is LEACE (test_leace_is_midsteer_part_of_the_way).
+    Where the source carries the concept without spread, it acts there as the steering vector
+    (test_midsteer_is_the_steering_vector_where_the_concept_has_no_spread).
+    """
+
+    claims: ClassVar[tuple[Claim, ...]] = ("means",)
+    population: ClassVar[Population] = "neutral"
+
+    def __init__(
+        self,
+        source: Any = None,
+        target: Any = None,
+        *,
+        neutral: Any = None,
+        shrinkage: str = "none",
+        ridge: float = 1e-5,
+        gate: Any = "always",
+        precision: Precision = "float64",
+        random_state: Any = None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.neutral = neutral
+        self.shrinkage = shrinkage
+        self.ridge = ridge
+        self.gate = gate
+        self.precision = precision
+        self.random_state = random_state
+
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+        sources, target = select_classes(moments, self.source, self.target)
+        neutral = moments.total if self.neutral is None else moments[self.neutral]
+        if self.neutral is not None and self.source is None:
+            sources = [label for label in sources if label != self.neutral]
+        rows = None
+        if seen is not None:
+            rows = seen.X if self.neutral is None else seen.of(self.neutral)
+        weighted = seen is not None and seen.weights is not None
+        s = shrink(self.shrinkage, self.ridge, neutral, rows, weighted=weighted)
+        whitening = whiten(neutral, s)
+        if self.neutral is not None and not whitening.full_rank and s.floor == 0:
+            raise SingularCovarianceError(
+                "MidSteer prices its map by the neutral class's covariance, which is singular here. "
+                "Add neutral rows, choose shrinkage='oas', or pool all classes with neutral=None."
+            )
+        solutions = {c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources}
+        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
+        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, self.neutral)
+        return method, solutions
+
+    @staticmethod
+    def _switch(source: Moments, target: Moments, neutral: Moments, whitening: Any, label: Label) -> Solution:
+        gap = (source.mean - neutral.mean)[:, None]
+        scores = whitening.apply(gap)
+        size = float(np.square(scores).sum())
+        if size <= (8 * np.finfo(np.float64).eps) ** 2 * (
+            1 + np.square(neutral.mean).sum() / max(neutral.trace, 1e-300)
+        ):
+            raise LabelError(
+                f"The mean of source {label!r} equals the neutral mean, so nothing tells it apart. "
+                "Choose another neutral class."
+            )
+        read = whitening.transpose(scores).T / size
+        read /= read @ gap
+        move = (target.mean - source.mean)[:, None]
+        m = LowRank(move, read, -(move * (read @ neutral.mean))[:, 0])
+        return Solution(m, float(np.square(move).sum() / size))

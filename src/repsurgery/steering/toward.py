@@ -1,0 +1,55 @@
+"""`TowardTarget`: the shape shared by estimators that steer source classes to one target, each by its own map."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from repsurgery.arrays import Label
+from repsurgery.certificates.certificate import Population
+from repsurgery.certificates.issue import Method, Solution
+from repsurgery.linalg.shrinkage import Shrinkage
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.moments import Precision
+from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.selection import select_classes
+from repsurgery.steering.shrink import SeenRows, shrink_classes
+
+__all__ = ["TowardTarget"]
+
+
+class TowardTarget(BaseSteering):
+    """Abstract: subclasses give the map from one source class to the target."""
+
+    population: ClassVar[Population] = "source"
+    shrinks: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        source: Any = None,
+        target: Any = None,
+        *,
+        shrinkage: str = "none",
+        ridge: float = 1e-5,
+        gate: Any = "nearest-mean",
+        precision: Precision = "float64",
+        random_state: Any = None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.shrinkage = shrinkage
+        self.ridge = ridge
+        self.gate = gate
+        self.precision = precision
+        self.random_state = random_state
+
+    @abstractmethod
+    def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
+        """Return the map that takes ``source`` to ``target``."""
+
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+        sources, target = select_classes(moments, self.source, self.target)
+        name = self.shrinkage if self.shrinks else "none"
+        used = ClassMoments({label: moments[label] for label in (*sources, target)})
+        s = shrink_classes(name, self.ridge, used, seen)
+        solutions = {c: self._pair(moments[c], moments[target], s[c], s[target]) for c in sources}
+        ridge = float(self.ridge) if name in ("ridge", "relative-ridge") else None
+        return Method(type(self).__name__, self.claims, self.population, name, ridge, target), solutions

@@ -1,0 +1,6 @@
+"""The frozen steering function, its file form and its audit."""
+
+from repsurgery.surgery.audit import certify, verify
+from repsurgery.surgery.function import SteeringFunction
+
+__all__ = ["SteeringFunction", "certify", "verify"]

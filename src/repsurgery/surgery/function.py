@@ -1,0 +1,136 @@
+"""`SteeringFunction`: maps and a gate, frozen together with the certificate of what they do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from repsurgery.affine import AffineMap
+from repsurgery.affine.algebra import check_strength
+from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
+from repsurgery.certificates import Certificate
+from repsurgery.errors import LabelError, ParameterError, SurgeryError
+from repsurgery.files import digest_of
+from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+
+__all__ = ["EVERYBODY", "SteeringFunction"]
+
+EVERYBODY = "all"
+"""The key of a map that serves every class alike (LEACE)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SteeringFunction:
+    """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
+
+    Attributes
+    ----------
+    maps : mapping of label to AffineMap
+    gate : Gate
+    classes : tuple of labels
+        Every concept known at fit; labels given to a call must be among them.
+    certificate : Certificate or None
+
+    Guarantees
+    ----------
+    The mask is taken from the original vectors and rows outside it come back bit for bit
+    (test_rows_outside_the_mask_come_back_bit_for_bit).
+    """
+
+    maps: Mapping[Label, AffineMap]
+    gate: Gate = field(default_factory=AlwaysGate)
+    classes: tuple[Label, ...] = ()
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        if not self.maps:
+            raise ParameterError("A steering function needs at least one map.")
+        if isinstance(self.gate, AlwaysGate) and len(self.maps) > 1:
+            raise ParameterError(
+                f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
+                f"(for {list(self.maps)}). Name one source, or choose a gate that tells them apart."
+            )
+        object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return next(iter(self.maps.values())).dim
+
+    def __call__(self, X: Any, concept: Any = None) -> Rows:
+        """Steer rows (n, d): by the gate, or by the given concept labels (n,)."""
+        rows = check_rows(X, dim=self.dim, caller="This steering function")
+        require_finite(rows, caller="This steering function")
+        masks = self.masks(rows, concept)
+        out = np.array(rows, dtype=output_dtype(rows))
+        for label, mask in masks.items():
+            if mask.all():
+                return self.maps[label].apply(rows)
+            if mask.any():
+                out[mask] = self.maps[label].apply(rows[mask])
+        return out
+
+    def masks(self, X: Rows, concept: Any = None) -> dict[Label, Mask]:
+        """Return, per map, which of the checked rows it steers."""
+        if EVERYBODY in self.maps or (concept is None and isinstance(self.gate, AlwaysGate)):
+            return {label: np.ones(len(X), dtype=bool) for label in self.maps}
+        assigned = self.assign(X, concept)
+        return {label: assigned == label for label in self.maps}
+
+    def assign(self, X: Rows, concept: Any = None) -> NDArray[Any]:
+        """Return the concept of each row: the given labels, or what the gate says."""
+        if concept is None:
+            return np.array(self.gate.classes or self.classes)[self.gate.codes(X)]
+        labels, codes = check_labels(concept, len(X), caller="This steering function")
+        unknown = [label for label in labels if label not in self.classes]
+        if unknown:
+            raise LabelError(f"Unknown concept labels {unknown[:5]}; fitted were {list(self.classes)}.")
+        return np.array(labels)[codes]
+
+    def inverse(self, X: Any, concept: Any = None) -> Rows:
+        """Undo the steering of rows (n, d).
+
+        Only who was steered can be brought back: give the original ``concept``, or use ``gate="always"``.
+        """
+        if concept is None and not isinstance(self.gate, AlwaysGate):
+            raise SurgeryError(
+                "Steered vectors no longer tell which of them were steered. "
+                "Pass concept= with the labels by which they were, or fit with gate='always'."
+            )
+        undo = replace(self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None)
+        return undo(X, concept)
+
+    def interpolate(self, t: float) -> "SteeringFunction":
+        """Return this function at strength ``t`` on each map's geodesic; the certificate no longer applies."""
+        t = check_strength(t)
+        return replace(self, maps={k: m.interpolate(t) for k, m in self.maps.items()}, certificate=None)
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Return this function with its maps rounded to ``dtype``; `verify` will notice."""
+        return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of maps and gate."""
+        return digest_of(*self.parts())
+
+    def parts(self, *, saving: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return the arrays and the JSON header that define this function (without its certificate)."""
+        arrays: dict[str, NDArray[Any]] = {}
+        kinds = []
+        for i, (label, m) in enumerate(self.maps.items()):
+            kinds.append({"label": label, "kind": m.kind})
+            arrays |= {f"map.{i}.{name}": array for name, array in m.arrays().items()}
+        if saving or not isinstance(self.gate, ClassifierGate):
+            arrays |= {f"gate.{name}": array for name, array in self.gate.arrays().items()}
+        gate = {"kind": self.gate.kind, "classes": list(self.gate.classes)}
+        return arrays, {"maps": kinds, "gate": gate, "classes": list(self.classes)}
+
+    def sealed(self, certificate: Certificate) -> "SteeringFunction":
+        """Return this function carrying ``certificate``, bound to its bytes."""
+        return replace(self, certificate=certificate.sealed(self.digest()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate)
