@@ -59,5 +59,6 @@ class DiagonalTransport(TowardTarget):
 def _varies(m: Moments) -> Mask:
     # a column counts as constant when its spread is within the rounding of its own magnitude
     eps = np.finfo(np.float64 if m.dtype == "float64" else np.float32).eps
-    spread: Vector = np.sqrt(m.variance)
-    return spread > 4 * eps * np.abs(m.mean)
+    floor: Vector = 4 * eps * np.abs(m.mean)
+    varies: Mask = np.sqrt(m.variance) > floor
+    return varies
