@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from repsurgery.errors import DataError, LabelError, ShapeError
+from repsurgery.errors import DataError, LabelError, NotNumericError, ShapeError
 
 __all__ = [
     "BLOCK_BYTES",
@@ -55,7 +55,7 @@ def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> 
         if rows.dtype.kind not in "fiub":
             rows = np.asarray(rows, dtype=np.float64)
     except TypeError as error:
-        raise DataError(f"{caller} takes a dense array of real numbers: {error}") from error
+        raise NotNumericError(f"{caller} takes a dense array of real numbers: {error}") from error
     except ValueError as error:
         remedy = "Pass an (n, d) array of real numbers, one row per vector."
         raise _bad_rows(error)(f"{caller} cannot use X: {error} {remedy}") from error
@@ -67,9 +67,9 @@ def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> 
     return rows
 
 
-def _bad_rows(error: ValueError) -> type[DataError] | type[ShapeError]:
+def _bad_rows(error: ValueError) -> type[NotNumericError] | type[ShapeError]:
     words = ("dim", "shape", "sample", "feature", "inhomogeneous")
-    return ShapeError if any(word in str(error) for word in words) else DataError
+    return ShapeError if any(word in str(error) for word in words) else NotNumericError
 
 
 def require_finite(X: Rows, *, caller: str = "this call") -> None:

@@ -9,6 +9,7 @@ __all__ = [
     "InfeasibleWarning",
     "LabelError",
     "MissingExtraError",
+    "NotNumericError",
     "ParameterError",
     "RowsNeededError",
     "ShapeError",
@@ -24,7 +25,11 @@ class SurgeryError(ValueError):
 
 
 class DataError(SurgeryError):
-    """Numbers that cannot be used: NaN, infinity, text, sparse or complex arrays. Clean or convert them."""
+    """Numbers that cannot be used: NaN, infinity, overflow. Drop, repair or rescale them."""
+
+
+class NotNumericError(DataError, TypeError):
+    """Text, objects, sparse or complex arrays where real numbers are needed. Convert to a dense float array."""
 
 
 class ShapeError(SurgeryError):

@@ -11,6 +11,7 @@ from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.issue import Method, Solution
 from repsurgery.errors import ParameterError
 from repsurgery.linalg.shrinkage import NO_SHRINKAGE
+from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.linalg.transport import transport_matrix
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
@@ -40,6 +41,8 @@ class BarycenterErasure(BaseSteering):
     Attributes
     ----------
     maps_ : dict of label to map, one for every class
+    n_iter_ : int
+        Steps of the fixed point; 1 for two classes.
     certificate_ : Certificate
         ``cost`` is over all rows.
 
@@ -78,12 +81,11 @@ class BarycenterErasure(BaseSteering):
         s = shrink_classes(self.shrinkage, self.ridge, moments, seen)
         covariances = [shrunk_covariance(m, s[label]) for label, m in moments.items()]
         weights = self._class_weights(moments)
-        tolerance = max(m.rank_tolerance for m in moments.values())
-        common = (
-            _midpoint(covariances[0], covariances[1], float(weights[1]), tolerance)
-            if len(covariances) == 2
-            else self._fixed_point(covariances, weights, tolerance)
-        )
+        tolerance = rank_tolerance(_coarsest(moments), moments.dim, from_scatter=True)
+        if len(covariances) == 2:
+            common, self.n_iter_ = _midpoint(covariances[0], covariances[1], float(weights[1]), tolerance), 1
+        else:
+            common, self.n_iter_ = self._fixed_point(covariances, weights, tolerance)
         mean = np.asarray(sum(w * m.mean for w, m in zip(weights, moments.values(), strict=True)))
         centre = _gaussian(moments, mean, common)
         solutions = {label: gaussian_solution(m, centre, s[label], NO_SHRINKAGE) for label, m in moments.items()}
@@ -96,23 +98,23 @@ class BarycenterErasure(BaseSteering):
         w = np.array([m.weight if self.weights == "frequencies" else 1.0 for m in moments.values()])
         return w / float(w.sum())
 
-    def _fixed_point(self, covariances: list[Matrix], weights: Vector, tolerance: float) -> Matrix:
+    def _fixed_point(self, covariances: list[Matrix], weights: Vector, tolerance: float) -> tuple[Matrix, int]:
         # the mean covariance spans every class, so each step transports from a range that holds its target's
         S: Matrix = np.asarray(sum(w * C for w, C in zip(weights, covariances, strict=True)))
         change = np.inf
-        for _ in range(self.max_iter):
+        for step in range(1, self.max_iter + 1):
             T = sum(w * _weight(S, C, tolerance) for w, C in zip(weights, covariances, strict=True))
             following = T @ S @ T.T
             change = float(np.linalg.norm(following - S) / np.linalg.norm(S)) if S.any() else 0.0
             S = (following + following.T) / 2
             if change <= self.tol:
-                return S
+                return S, step
         warnings.warn(
             f"The barycentre moved by {change:.1e} still after {self.max_iter} steps. Raise max_iter or tol.",
             ConvergenceWarning,
             stacklevel=7,
         )
-        return S
+        return S, self.max_iter
 
 
 def _weight(S0: Matrix, S1: Matrix, tolerance: float) -> Matrix:
@@ -131,5 +133,8 @@ def _midpoint(S0: Matrix, S1: Matrix, t: float, tolerance: float) -> Matrix:
 
 def _gaussian(moments: ClassMoments, mean: Vector, covariance: Matrix) -> Moments:
     weight, count = moments.weight, sum(m.count for m in moments.values())
-    coarse = "float64" if all(m.dtype == "float64" for m in moments.values()) else "float32"
-    return Moments(count, weight, mean, covariance * weight, None, coarse)
+    return Moments(count, weight, mean, covariance * weight, None, _coarsest(moments))
+
+
+def _coarsest(moments: ClassMoments) -> str:
+    return "float64" if all(m.dtype == "float64" for m in moments.values()) else "float32"

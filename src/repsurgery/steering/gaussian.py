@@ -9,6 +9,7 @@ from repsurgery.affine import AffineMap, Dense, LowRank
 from repsurgery.arrays import Matrix
 from repsurgery.certificates.issue import Solution
 from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage
+from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.linalg.transport import Range, Transport, transport_matrix, transport_ranges
 from repsurgery.moments import Moments
 from repsurgery.steering.shrink import shrunk_covariance
@@ -62,7 +63,7 @@ def _kept(found: Range, s: Shrinkage) -> Range:
 
 def _tolerance(m: Moments, s: Shrinkage) -> float:
     # a floor above rounding makes every direction seen: only the arithmetic limits the rank then
-    return m.rank_tolerance if s.floor == 0 else float(np.sqrt(m.dim * np.finfo(np.float64).eps))
+    return rank_tolerance("float64" if s.floor > 0 else m.dtype, m.dim, from_scatter=True)
 
 
 def _on_joint_range(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> tuple[_Linear, Transport]:
@@ -70,7 +71,7 @@ def _on_joint_range(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinka
     R0, R1 = source.root(), target.root()
     Q = linalg.qr(np.vstack([R0, R1]).T, mode="economic", check_finite=False)[0]
     S0, S1 = (_reduced(R @ Q, s) for R, s in ((R0, s0), (R1, s1)))
-    tolerance = float(np.sqrt(Q.shape[1] * np.finfo(np.float64).eps))
+    tolerance = rank_tolerance("float64", Q.shape[1], from_scatter=True)
     found = transport_matrix(S0, S1, (tolerance, tolerance))
     assert found.weight is not None
     scale = float(np.sqrt(s1.floor / s0.floor))

@@ -28,14 +28,12 @@ class MidSteer(BaseSteering):
 
     Parameters
     ----------
-    source, target : label or None
-        The target defaults to the last sorted label, the source to the other class.
+    source, target : label, list of labels, or None
+        See `MeanMatching`; each source has its own map.
     neutral : label or None
         The class whose mean stays and whose covariance prices the map; None pools all classes.
-    gate : str or fitted gate
-        Every vector by default: each is moved in proportion to how much of the source concept it carries.
-    shrinkage, ridge, precision, random_state
-        See `MiMiC`.
+    shrinkage, ridge, gate, precision, random_state
+        See `MiMiC`. With ``gate="always"`` every vector moves in proportion to how much of the source it carries.
 
     Attributes
     ----------
@@ -63,7 +61,7 @@ class MidSteer(BaseSteering):
         neutral: Any = None,
         shrinkage: str = "none",
         ridge: float = 1e-5,
-        gate: Any = "always",
+        gate: Any = "nearest-mean",
         precision: Precision = "float64",
         random_state: Any = None,
     ) -> None:

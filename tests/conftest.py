@@ -1,0 +1,6 @@
+"""Hypothesis runs every property on the same examples each time, without a clock."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("repsurgery", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repsurgery")

@@ -1,0 +1,109 @@
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from repsurgery.errors import FileFormatError
+from repsurgery.files import Contents, digest_of, read_file, write_file
+
+CONTENTS = Contents("thing", {"a": [1, "x", None]}, {"W": np.arange(6.0).reshape(2, 3), "n": np.array(4)})
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_file(tmp_path / "f.safetensors", CONTENTS)
+    return tmp_path / "f.safetensors"
+
+
+def test_what_is_written_is_read(path):
+    back = read_file(path, kind="thing")
+    assert (back.kind, back.header) == ("thing", CONTENTS.header)
+    for name, array in CONTENTS.arrays.items():
+        assert (back.arrays[name] == array).all()
+        assert back.arrays[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize("keep", [0, 7, 50, -1])
+def test_truncated_files_are_refused(path, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(FileFormatError, match="Write it again"):
+        read_file(path)
+
+
+def test_every_flipped_byte_is_noticed(path):
+    data = path.read_bytes()
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with pytest.raises(FileFormatError):
+            read_file(path)
+
+
+def rewrite(path, change):
+    """Change the JSON header and make the digest fit again, as a forger would."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    head = json.loads(data[8 : 8 + size])
+    header = json.loads(head["__metadata__"]["repsurgery"])
+    arrays = dict(read_file(path).arrays)
+    change(header, head)
+    head["__metadata__"]["repsurgery"] = json.dumps(header, sort_keys=True)
+    head["__metadata__"]["digest"] = digest_of(arrays, header)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def test_other_versions_kinds_and_writers_are_refused(path):
+    with pytest.raises(FileFormatError, match="not a map"):
+        read_file(path, kind="map")
+    rewrite(path, lambda header, head: None)
+    read_file(path)
+    rewrite(path, lambda header, head: header.update(version=99))
+    with pytest.raises(FileFormatError, match="version 99.*Upgrade"):
+        read_file(path)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    write_file(tmp_path / "f", Contents("thing", {}, {"W": np.array([np.nan])}))
+    with pytest.raises(FileFormatError, match="NaN or infinity in 'W'"):
+        read_file(tmp_path / "f")
+
+
+def test_a_foreign_safetensors_file_is_refused(tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(2)}, tmp_path / "f")
+    with pytest.raises(FileFormatError, match="not written by repsurgery"):
+        read_file(tmp_path / "f")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        read_file(tmp_path / "absent")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(path, monkeypatch):
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_file(path, Contents("thing", {}, {"W": np.zeros(3)}))
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        write_file(path.parent / "absent" / "f", CONTENTS)
+
+
+def test_the_digest_sees_names_shapes_and_dtypes():
+    arrays = {"a": np.zeros(4), "b": np.ones(2)}
+    base = digest_of(arrays)
+    assert digest_of(dict(reversed(arrays.items()))) == base
+    changed = [
+        {"a": np.zeros(4), "c": np.ones(2)},
+        {"a": np.zeros((2, 2)), "b": np.ones(2)},
+        {"a": np.zeros(8, dtype=np.float32), "b": np.ones(2)},
+    ]
+    assert len({base, *(digest_of(c) for c in changed), digest_of(arrays, {"x": 1})}) == 5
