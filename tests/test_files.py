@@ -61,7 +61,7 @@ def test_other_versions_kinds_and_writers_are_refused(path):
     rewrite(path, lambda header, head: None)
     read_file(path)
     rewrite(path, lambda header, head: header.update(version=99))
-    with pytest.raises(FileFormatError, match="version 99.*Upgrade"):
+    with pytest.raises(FileFormatError, match=r"version 99.*Upgrade"):
         read_file(path)
 
 

@@ -24,7 +24,7 @@ from repsurgery.steering import (
     load,
     save,
 )
-from repsurgery.surgery import SteeringFunction
+from repsurgery.surgery import SteeringFunction, certify, verify
 
 __version__ = "0.1.0"
 
@@ -46,9 +46,11 @@ __all__ = [
     "SteeringFunction",
     "TraceMatching",
     "Translation",
+    "certify",
     "compose",
     "errors",
     "interpolate",
     "load",
     "save",
+    "verify",
 ]

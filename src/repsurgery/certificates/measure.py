@@ -1,21 +1,24 @@
 """Re-issue a certificate on rows: what only data can tell, gate and probes included."""
 
-from collections.abc import Mapping
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
+from scipy.special import log_softmax, xlogy
 from sklearn.linear_model import LogisticRegression
 
-from repsurgery.arrays import Label, Matrix, Rows
+from repsurgery.arrays import Matrix, Rows
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
 from repsurgery.errors import DataError
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import covariance_gap, expected_neighbour_bias, mean_gap
 
 __all__ = ["logistic_probe", "measured", "prior_entropy"]
+
+SEPARATED = 1e-3
+"""Below this loss (nats) the classes are linearly separable and an unpenalised probe has no finite optimum."""
 
 
 def measured(
@@ -97,8 +100,16 @@ def logistic_probe(X: Matrix, z: NDArray[Any]) -> float:
     found = Moments.of(X).range()
     U = (X - X.mean(axis=0)) @ (found.basis / found.scale) if len(found.scale) else np.zeros((len(X), 1))
     probe = LogisticRegression(C=np.inf, solver="lbfgs", tol=1e-8, max_iter=2000)
-    probe.fit(U, z)
-    log_p = probe.predict_log_proba(U)
-    columns: Mapping[Label, int] = {label: i for i, label in enumerate(probe.classes_.tolist())}
-    picked = log_p[np.arange(len(z)), [columns[label] for label in z.tolist()]]
-    return float(-picked.mean())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        probe.fit(U, z)
+    loss = _log_loss(probe.decision_function(U), np.searchsorted(probe.classes_, z))
+    if loss > SEPARATED:
+        for warning in caught:
+            warnings.warn(warning.message, warning.category, stacklevel=2)
+    return loss
+
+
+def _log_loss(scores: Matrix, codes: NDArray[np.intp]) -> float:
+    logits = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+    return float(-log_softmax(logits, axis=1)[np.arange(len(codes)), codes].mean())

@@ -13,6 +13,11 @@ from repsurgery.linalg.spectrum import mirror_upper
 __all__ = ["factor_of", "scatter_of", "triangle"]
 
 
+# infinities announce themselves in the result, where `_require_usable` looks for them
+_quietly = np.errstate(invalid="ignore", over="ignore")
+
+
+@_quietly
 def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Vector, Matrix]:
     """Return mean (d,) and scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
 
@@ -41,6 +46,7 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
     return mean, mirror_upper(S)
 
 
+@_quietly
 def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector, Matrix]:
     """Return mean (d,) and triangular R (n, d) with RᵀR = scatter, for fewer rows than dimensions."""
     pivot = _pivot(X, rows)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
-from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
+from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError, SurgeryError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.moments.moments import Moments, Precision
 
@@ -157,15 +157,22 @@ def to_contents(moments: ClassMoments) -> Contents:
 
 def from_contents(contents: Contents) -> ClassMoments:
     """Return the moments held by a file, after checking that its arrays fit together."""
-    found: dict[Label, Moments] = {}
-    for i, facts in enumerate(contents.header["classes"]):
-        mean, spread = contents.arrays[f"{i}.mean"], contents.arrays[f"{i}.{facts['form']}"]
-        d = len(mean)
-        square = facts["form"] == "dense"
-        if mean.ndim != 1 or spread.ndim != 2 or spread.shape[1] != d or (square and len(spread) != d):
-            raise ShapeError(f"Moments of class {facts['label']!r} hold arrays that do not fit: {spread.shape}, {d}.")
-        dense, factor = (spread, None) if square else (None, spread)
-        found[facts["label"]] = Moments(
-            facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"]
-        )
+    try:
+        found = dict(_class(contents, i, facts) for i, facts in enumerate(contents.header["classes"]))
+    except (KeyError, TypeError, IndexError) as error:
+        raise FileFormatError(f"The file's arrays do not make class moments: {error!r}. Write it again.") from error
     return ClassMoments(found)
+
+
+def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label, Moments]:
+    mean, spread = contents.arrays[f"{i}.mean"], contents.arrays[f"{i}.{facts['form']}"]
+    square = facts["form"] == "dense"
+    fits = mean.ndim == 1 and spread.ndim == 2 and spread.shape[1] == len(mean)
+    if not fits or (square and len(spread) != len(mean)) or facts["count"] < 1 or not facts["weight"] > 0:
+        raise FileFormatError(
+            f"The moments of class {facts['label']!r} do not fit together: mean {mean.shape}, {facts['form']} "
+            f"{spread.shape}, {facts['count']} rows of weight {facts['weight']}. Write the file again."
+        )
+    dense, factor = (spread, None) if square else (None, spread)
+    m = Moments(facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"])
+    return facts["label"], m

@@ -90,18 +90,21 @@ def _estimator(contents: Contents) -> BaseSteering:
     header = contents.header
     if header.get("estimator") not in _ESTIMATORS:
         raise FileFormatError(f"The file holds an unknown estimator {header.get('estimator')!r}; upgrade repsurgery.")
-    moments = by_class.from_contents(_part(contents, "moments", by_class.KIND))
-    steering = surgery_io.from_contents(_part(contents, "steering", "steering-function"))
+    try:
+        moments = by_class.from_contents(_part(contents, "moments", by_class.KIND))
+        steering = surgery_io.from_contents(_part(contents, "steering", "steering-function"))
+        params, features = dict(header["params"]), header["features"]
+    except (KeyError, TypeError) as error:
+        raise FileFormatError(f"The file's parts do not make an estimator: {error!r}. Write it again.") from error
     assert isinstance(steering, SteeringFunction)
-    params = dict(header["params"])
     if "gate" in params and params["gate"] is None:
         params["gate"] = steering.gate
     estimator = _ESTIMATORS[header["estimator"]](**params)
     estimator.moments_ = moments
     estimator._steering = steering
     estimator.n_features_in_ = moments.dim
-    if header["features"] is not None:
-        estimator.feature_names_in_ = np.array(header["features"], dtype=object)
+    if features is not None:
+        estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator
 
 

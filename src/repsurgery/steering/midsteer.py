@@ -9,6 +9,7 @@ from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.issue import Method, Solution
 from repsurgery.errors import LabelError, SingularCovarianceError
+from repsurgery.linalg.whitening import Whitening
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.steering.base import BaseSteering
@@ -75,10 +76,27 @@ class MidSteer(BaseSteering):
         self.random_state = random_state
 
     def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
-        sources, target = select_classes(moments, self.source, self.target)
+        sources, target = self._select(moments)
         neutral = moments.total if self.neutral is None else moments[self.neutral]
-        if self.neutral is not None and self.source is None:
-            sources = [label for label in sources if label != self.neutral]
+        whitening = self._whitening(neutral, seen)
+        solutions = {c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources}
+        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
+        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, self.neutral)
+        return method, solutions
+
+    def _select(self, moments: ClassMoments) -> tuple[list[Label], Label]:
+        sources, target = select_classes(moments, self.source, self.target)
+        if self.neutral is None or self.source is not None:
+            return sources, target
+        sources = [label for label in sources if label != self.neutral]
+        if not sources:
+            raise LabelError(
+                f"Of the classes {moments.labels}, {target!r} is the target and {self.neutral!r} neutral: none is "
+                "left to steer. Choose another neutral class, or None to pool them."
+            )
+        return sources, target
+
+    def _whitening(self, neutral: Moments, seen: SeenRows | None) -> Whitening:
         rows = None
         if seen is not None:
             rows = seen.X if self.neutral is None else seen.of(self.neutral)
@@ -90,13 +108,10 @@ class MidSteer(BaseSteering):
                 "MidSteer prices its map by the neutral class's covariance, which is singular here. "
                 "Add neutral rows, choose shrinkage='oas', or pool all classes with neutral=None."
             )
-        solutions = {c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources}
-        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
-        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, self.neutral)
-        return method, solutions
+        return whitening
 
     @staticmethod
-    def _switch(source: Moments, target: Moments, neutral: Moments, whitening: Any, label: Label) -> Solution:
+    def _switch(source: Moments, target: Moments, neutral: Moments, whitening: Whitening, label: Label) -> Solution:
         gap = (source.mean - neutral.mean)[:, None]
         scores = whitening.apply(gap)
         size = float(np.square(scores).sum())

@@ -1,0 +1,87 @@
+"""Public names are documented, guarantees name real tests, and importing stays light."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import repsurgery as rs
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
+TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def test_importing_the_package_needs_no_framework():
+    script = "import sys, repsurgery; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    for name in ("torch", "transformers", "rich", "typer", "pandas", "matplotlib"):
+        assert f"'{name}'" not in loaded
+
+
+@pytest.mark.parametrize("name", rs.__all__)
+def test_every_public_name_is_documented(name):
+    value = getattr(rs, name)
+    assert value.__doc__
+    assert re.search(rf"\b{name}\b", DOCS), f"{name} is not mentioned in README.md or docs/"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_lists_are_true(name):
+    module = importlib.import_module(name)
+    listed = getattr(module, "__all__", [])
+    assert all(hasattr(module, item) for item in listed)
+    assert len(set(listed)) == len(listed)
+
+
+def guarantees():
+    for name in MODULES:
+        for _, cls in inspect.getmembers(importlib.import_module(name), inspect.isclass):
+            if cls.__module__ == name and "Guarantees\n" in (cls.__doc__ or ""):
+                section = cls.__doc__.split("Guarantees\n")[1].split("\n\n    Examples")[0]
+                yield pytest.param(section, id=cls.__name__)
+
+
+@pytest.mark.parametrize("section", guarantees())
+def test_every_guarantee_names_a_test_that_exists(section):
+    sentences = re.findall(r"\(([^()]*(?:test_|benchmarks/)[^()]*)\)", section)
+    assert sentences
+    for named in re.findall(r"test_\w+", section):
+        assert f"def {named}(" in TESTS, f"{named} is promised in a docstring and does not exist"
+    for script in re.findall(r"benchmarks/\w+\.py", section):
+        assert (ROOT / script).is_file()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
+
+
+def blocks():
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]:
+        code = re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)
+        if code:
+            yield pytest.param("\n".join(code), id=path.stem)
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_documentation_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "documentation", "exec"), {"__name__": "__documentation__"})
+
+
+def test_the_version_is_one():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{rs.__version__}"' in text
+    assert (
+        f"## [{rs.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+        or "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text()
+    )
