@@ -115,9 +115,8 @@ class MidSteer(BaseSteering):
         gap = (source.mean - neutral.mean)[:, None]
         scores = whitening.apply(gap)
         size = float(np.square(scores).sum())
-        if size <= (8 * np.finfo(np.float64).eps) ** 2 * (
-            1 + np.square(neutral.mean).sum() / max(neutral.trace, 1e-300)
-        ):
+        offset = 1 + float(np.square(whitening.apply(neutral.mean[:, None])).sum())
+        if size <= (8 * np.finfo(np.float64).eps) ** 2 * offset:  # within rounding of the means
             raise LabelError(
                 f"The mean of source {label!r} equals the neutral mean, so nothing tells it apart. "
                 "Choose another neutral class."
