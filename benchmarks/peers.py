@@ -26,10 +26,14 @@ def pot(data: Classes, *, dtype: str = "float64", reg: float = 0.0) -> NDArray[n
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            fitted = LinearTransport(reg=reg).fit(Xs=data.source.astype(dtype), Xt=data.target.astype(dtype))
+            fitted = LinearTransport(reg=reg).fit(Xs=_cast(data.source, dtype), Xt=_cast(data.target, dtype))
         except (np.linalg.LinAlgError, ValueError):
             return np.full((1, 1), np.nan)
     return fitted.A_.T
+
+
+def _cast(X: Array, dtype: str) -> Array:
+    return X.astype(dtype, copy=False)
 
 
 def ce_batch(data: Classes, *, dtype: str = "float64") -> LeaceEraser:
