@@ -1,0 +1,5 @@
+"""Speed, accuracy and memory beside the peers, in one run: ``make bench`` or ``python -m benchmarks``.
+
+One script per claim, each with ``run(settings) -> list[Line]``. Times are process CPU seconds on one BLAS thread,
+interleaved round by round, medians; so the ratios hold on a shared machine.
+"""
