@@ -21,7 +21,7 @@ class PairRecord:
     Attributes
     ----------
     source, target : label
-        For erasers the target is None: the reference is the pooled class after erasure.
+        Of an eraser's classes each is held against the last, and the last against the first.
     rank_source, rank_target : int or None
         Numerical ranks of the covariances the method used; None where it used none.
     residual_bound : float
@@ -31,7 +31,7 @@ class PairRecord:
     """
 
     source: Label
-    target: Label | None
+    target: Label
     rows_source: int
     rows_target: int
     weight_source: float

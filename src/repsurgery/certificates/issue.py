@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas
 
-from repsurgery.affine import AffineMap, Diagonal, Identity, Translation
-from repsurgery.arrays import Label, Matrix
+from repsurgery.affine import AffineMap, Identity, Translation
+from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord, Population, summarise
-from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage
 from repsurgery.linalg.spectrum import mirror_upper
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
@@ -25,7 +24,11 @@ __all__ = ["Method", "Solution", "issue", "pushforward"]
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A map and what its method knows of it: optimum, ranks, and the shrinkages it used."""
+    """A map and what its method knows of it.
+
+    ``discarded`` and ``moved`` are the covariance residuals, in Frobenius norm, that no affine map avoids and that the
+    shrinkage causes.
+    """
 
     map: AffineMap
     optimal_cost: float
@@ -33,8 +36,7 @@ class Solution:
     rank_source: int | None = None
     rank_target: int | None = None
     discarded: float = 0.0
-    shrinkage_source: Shrinkage = NO_SHRINKAGE
-    shrinkage_target: Shrinkage = NO_SHRINKAGE
+    moved: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ def pushforward(moments: Moments, m: AffineMap) -> tuple[Moments, float]:
         return replace(moments, mean=mean), drift
     R = moments.root()
     image = m.linear(R)
-    cost = drift + float(np.square(image - R).sum())
+    R = np.subtract(image, R, out=R if R.flags.writeable else None)
+    cost = drift + float(np.vdot(R, R))
     del R
     if moments.factor is not None:
         return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
@@ -67,12 +70,22 @@ def pushforward(moments: Moments, m: AffineMap) -> tuple[Moments, float]:
 
 
 def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solution]) -> Certificate:
-    """Return the certificate of ``solutions`` on ``moments``: steered against target, or erased against pooled."""
-    if method.population == "all":
-        records = _erasure_records(moments, solutions)
-    else:
-        records = {label: _steering_record(method, moments, label, s) for label, s in solutions.items()}
-    used = [moments[label] for label in {*solutions, *_reference_labels(method)}]
+    """Return the certificate of ``solutions`` on ``moments``.
+
+    A steered class is held against the target; of an eraser's classes each is held against the last, as both are
+    after erasure, and the last against the first.
+    """
+    steered = _Steered(moments, solutions)
+    records = {}
+    for label, solution in solutions.items():
+        reference = _reference(method, moments, label)
+        before = (moments[label], moments[reference])
+        source, cost = steered.class_and_cost(label)
+        after = (source, steered.class_and_cost(reference)[0] if method.population == "all" else before[1])
+        if method.population == "neutral":
+            cost = pushforward(moments.total if method.neutral is None else moments[method.neutral], solution.map)[1]
+        records[label] = _record(label, reference, before, after, cost, solution)
+    used = [moments[label] for record in records.values() for label in (record.source, record.target)]
     return Certificate(
         method=method.name,
         claims=method.claims,
@@ -89,58 +102,35 @@ def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solut
     )
 
 
-def _reference_labels(method: Method) -> list[Label]:
-    return [label for label in (method.target, method.neutral) if label is not None]
+class _Steered:
+    """Each class after its own map, computed when first asked for."""
+
+    def __init__(self, moments: ClassMoments, solutions: Mapping[Label, Solution]) -> None:
+        self._moments, self._solutions = moments, solutions
+        self._found: dict[Label, tuple[Moments, float]] = {}
+
+    def class_and_cost(self, label: Label) -> tuple[Moments, float]:
+        if label not in self._found:
+            self._found[label] = pushforward(self._moments[label], self._solutions[label].map)
+        return self._found[label]
 
 
-def _steering_record(method: Method, moments: ClassMoments, label: Label, solution: Solution) -> PairRecord:
-    assert method.target is not None
-    source, target = moments[label], moments[method.target]
-    steered, cost = pushforward(source, solution.map)
-    if method.population == "neutral":
-        neutral = moments.total if method.neutral is None else moments[method.neutral]
-        cost = pushforward(neutral, solution.map)[1]
-    return _record(label, method.target, [source, target], [steered, target], cost, solution)
-
-
-def _erasure_records(moments: ClassMoments, solutions: Mapping[Label, Solution]) -> dict[Label, PairRecord]:
-    erased = {label: pushforward(moments[label], s.map) for label, s in solutions.items()}
-    before, after = _pooled(list(moments.values())), _pooled([m for m, _ in erased.values()])
-    probe_before = least_squares_probe(list(moments.values()))
-    probe_after = least_squares_probe([m for m, _ in erased.values()])
-    records = {}
-    for label, (m, cost) in erased.items():
-        record = _record(label, None, [moments[label], before], [m, after], cost, solutions[label], probes=False)
-        worst = max(expected_neighbour_bias(m, other) for other, _ in erased.values())
-        worst_before = max(expected_neighbour_bias(moments[label], other) for other in moments.values())
-        records[label] = replace(
-            record, ebbn=worst, ebbn_before=worst_before, probe_r2=probe_after, probe_r2_before=probe_before
-        )
-    return records
-
-
-def _pooled(classes: list[Moments]) -> Moments:
-    """Return the overall mean with the pooled within-class covariance."""
-    weight = sum(m.weight for m in classes)
-    mean = sum(m.weight * m.mean for m in classes) / weight
-    base = replace(classes[0], count=sum(m.count for m in classes), weight=weight, mean=np.asarray(mean))
-    if all(m.factor is not None for m in classes) and base.count < base.dim:
-        return replace(base, factor=np.vstack([m.factor for m in classes if m.factor is not None]))
-    scatter: Matrix = sum((m.scatter for m in classes[1:]), start=classes[0].scatter.copy())
-    return replace(base, dense=scatter, factor=None)
+def _reference(method: Method, moments: ClassMoments, label: Label) -> Label:
+    if method.target is not None:
+        return method.target
+    first, last = moments.labels[0], moments.labels[-1]
+    return first if label == last else last
 
 
 def _record(
     source: Label,
-    target: Label | None,
-    before: list[Moments],
-    after: list[Moments],
+    target: Label,
+    before: tuple[Moments, Moments],
+    after: tuple[Moments, Moments],
     cost: float,
     solution: Solution,
-    *,
-    probes: bool = True,
 ) -> PairRecord:
-    scale = np.sqrt(after[1].squared_norm)
+    scale = float(np.sqrt(before[1].squared_norm))
     return PairRecord(
         source=source,
         target=target,
@@ -153,34 +143,15 @@ def _record(
         ebbn=expected_neighbour_bias(*after),
         cost=cost,
         optimal_cost=solution.optimal_cost,
-        probe_r2=least_squares_probe(after) if probes else 0.0,
+        probe_r2=least_squares_probe(after),
         mean_gap_before=mean_gap(*before),
         covariance_gap_before=covariance_gap(*before),
         ebbn_before=expected_neighbour_bias(*before),
-        probe_r2_before=least_squares_probe(before) if probes else 0.0,
+        probe_r2_before=least_squares_probe(before),
         gain=solution.map.gain(),
         feasible=solution.feasible,
         rank_source=solution.rank_source,
         rank_target=solution.rank_target,
         residual_bound=solution.discarded / scale if scale > 0 else 0.0,
-        shrinkage_moved=_moved(solution, after[1], scale),
+        shrinkage_moved=solution.moved / scale if scale > 0 else 0.0,
     )
-
-
-def _moved(solution: Solution, target: Moments, scale: float) -> float:
-    """Return the gap the ridge identity predicts.
-
-    W (a₀Σ₀ + c₀I) Wᵀ = a₁Σ₁ + c₁I gives W Σ₀ Wᵀ − Σ₁ = [(a₁ − a₀) Σ₁ + c₁ I − c₀ W Wᵀ] / a₀.
-    """
-    s0, s1 = solution.shrinkage_source, solution.shrinkage_target
-    if s0 == s1 == NO_SHRINKAGE or scale == 0:
-        return 0.0
-    if s0.keep == 0:
-        return float("inf")
-    if isinstance(solution.map, Diagonal):  # the identity holds on the diagonal alone
-        a, c = s1.keep - s0.keep, s1.floor - s0.floor * solution.map.scale**2
-        return float(np.linalg.norm(a * target.variance + c) / s0.keep / np.linalg.norm(target.variance))
-    W = solution.map.weight
-    moved = (s1.keep - s0.keep) * target.covariance - s0.floor * (W @ W.T)
-    moved[np.diag_indices_from(moved)] += s1.floor
-    return float(np.linalg.norm(moved) / s0.keep / scale)

@@ -43,11 +43,10 @@ def measured(
     gated = ClassMoments.of(by_gate, z)
     records = {}
     for label, record in certificate.by_source.items():
-        rows = (z == label) | (z == record.target) if record.target is not None else np.ones(len(z), bool)
-        reference = gated[record.target] if record.target is not None else gated.total
+        rows = (z == label) | (z == record.target)
         records[label] = replace(
             record,
-            **_gate_fields(record, gated[label], reference, z, assigned),
+            **_gate_fields(record, gated[label], gated[record.target], z, assigned),
             ebbn_u=_without_self_pairs(record, ClassMoments.of(by_labels[rows], z[rows])),
             prior_entropy=prior_entropy(z[rows]),
             probe_loss=logistic_probe(by_labels[rows], z[rows]),
@@ -60,7 +59,7 @@ def _gate_fields(
     record: PairRecord, steered: Moments, reference: Moments, z: NDArray[Any], assigned: NDArray[Any] | None
 ) -> dict[str, Any]:
     J = None
-    if assigned is not None and record.target is not None:
+    if assigned is not None:
         hit = assigned == record.source
         J = float(hit[z == record.source].mean() - hit[z == record.target].mean())
     return {
@@ -74,13 +73,11 @@ def _gate_fields(
 
 def _without_self_pairs(record: PairRecord, steered: ClassMoments) -> float | None:
     """EBBN as a U-statistic: within-class pairs without the n₀ pairs of a row with itself."""
-    source = steered[record.source]
-    others = [steered[record.target]] if record.target is not None else list(steered.values())
+    source, target = steered[record.source], steered[record.target]
     if source.count < 2:
         return None
     within = 2 * source.trace * source.count / (source.count - 1)
-    cross = [source.trace + other.trace + mean_gap(source, other) ** 2 for other in others]
-    return max(abs(within - c) for c in cross)
+    return abs(within - (source.trace + target.trace + mean_gap(source, target) ** 2))
 
 
 def prior_entropy(z: NDArray[Any]) -> float:

@@ -9,6 +9,7 @@ from repsurgery.arrays import Matrix, Vector
 __all__ = [
     "cholesky_or_none",
     "condition_estimate",
+    "fortran",
     "largest_singular_value",
     "mirror_upper",
     "rank_tolerance",
@@ -49,9 +50,14 @@ def mirror_upper(S: Matrix, *, block: int = 256) -> Matrix:
     return S
 
 
-def cholesky_or_none(S: Matrix) -> Matrix | None:
+def fortran(S: Matrix) -> Matrix:
+    """Return a symmetric matrix in the memory order that LAPACK reads and overwrites, without a copy."""
+    return S if S.flags.f_contiguous else S.T
+
+
+def cholesky_or_none(S: Matrix, *, overwrite: bool = False) -> Matrix | None:
     """Return upper triangular R with Rᵀ R = S, or None where S is not numerically positive definite."""
-    R, info = lapack.dpotrf(S.T, lower=0, clean=1)
+    R, info = lapack.dpotrf(fortran(S), lower=0, clean=1, overwrite_a=overwrite)
     return R if info == 0 and np.isfinite(np.diagonal(R)).all() else None
 
 

@@ -4,7 +4,8 @@ Three algorithms, chosen by rank and condition:
 
 * `_by_pencil`: one generalised eigenproblem, the fastest, where cond(Σ₀) · cond(Σ₁) leaves digits to spare;
 * `_by_procrustes`: W = R₁ᵀ V Uᵀ R₀⁻ᵀ with R₀ R₁ᵀ = U s Vᵀ (Σ = RᵀR), which does not square the condition number;
-* `transport_ranges`: the same Procrustes problem on ranges, exact for every feasible pair of ranks.
+* `transport_ranges`: the same Procrustes problem on ranges, exact for every feasible pair of ranks; `transport_factors`
+  is its short cut where the rows of both factors are independent.
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,17 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from repsurgery.arrays import Matrix, Vector
-from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, symmetric_rank
+from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, fortran, symmetric_rank
 
-__all__ = ["Range", "Transport", "factor_range", "symmetric_range", "transport_matrix", "transport_ranges"]
+__all__ = [
+    "Range",
+    "Transport",
+    "factor_range",
+    "symmetric_range",
+    "transport_factors",
+    "transport_matrix",
+    "transport_ranges",
+]
 
 PENCIL_CONDITION_LIMIT = 1e12
 """Above this product of condition numbers the pencil loses more than four of its sixteen digits."""
@@ -74,6 +83,8 @@ def symmetric_range(S: Matrix, tolerance: float) -> Range:
 
 def factor_range(R: Matrix, tolerance: float) -> Range:
     """Return the numerical range of Σ = RᵀR from its factor R (m, d), m < d, without squaring it."""
+    if len(R) == 0:
+        return Range(np.zeros((R.shape[1], 0)), np.zeros(0))
     Q, T = linalg.qr(R.T, mode="economic", check_finite=False)
     U, s, _ = linalg.svd(T, check_finite=False)
     rank = int((s > tolerance * s.max(initial=0.0)).sum())
@@ -99,7 +110,7 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float]) -> 
 
 def _by_pencil(S0: Matrix, S1: Matrix) -> Transport:
     # S1 S0 v = λ v with Vᵀ S0 V = I gives S1 = V Λ Vᵀ, hence W = V Λ^½ Vᵀ
-    values, V = linalg.eigh(S1.T, S0.T, type=2, driver="gvd", check_finite=False)
+    values, V = linalg.eigh(fortran(S1), fortran(S0), type=2, driver="gvd", check_finite=False)
     values = np.maximum(values, 0.0)
     V *= values**0.25
     d = len(values)
@@ -111,6 +122,28 @@ def _by_procrustes(R0: Matrix, R1: Matrix) -> Transport:
     Wt, _ = lapack.dtrtrs(R0, U @ (Vt @ R1), lower=0)
     d = len(s)
     return Transport(np.ascontiguousarray(Wt.T), None, None, d, d, float(s.sum()))
+
+
+def transport_factors(R0: Matrix, R1: Matrix, tolerance: tuple[float, float]) -> Transport:
+    """Return the optimal map between Σ = RᵀR from factors (m, d), m < d, as an update of the identity.
+
+    With independent rows Rᵀ is itself a factor of full column rank, and only R₀ must be orthogonalised.
+    """
+    if 0 < len(R1) <= len(R0) and _independent(R1, tolerance[1]):
+        Q, T = linalg.qr(R0.T, mode="economic", check_finite=False)
+        if lapack.dtrcon(T)[0] > _ESTIMATE_SLACK * tolerance[0]:
+            U, s, Vt = linalg.svd(R0 @ R1.T, full_matrices=False, check_finite=False)
+            left = R1.T @ (Vt.T @ U.T) - R0.T
+            right = lapack.dtrtrs(T, Q.T, lower=0)[0]
+            return Transport(None, left, right, len(R0), len(R1), float(s.sum()))
+    return transport_ranges(factor_range(R0, tolerance[0]), factor_range(R1, tolerance[1]), dense=False)
+
+
+def _independent(R: Matrix, tolerance: float) -> bool:
+    K = R @ R.T
+    L = cholesky_or_none(K)
+    # the Gram matrix squares the condition; where that leaves doubt, the singular values decide
+    return L is not None and condition_estimate(K, L) < min(1e10, (_ESTIMATE_SLACK * tolerance) ** -2)
 
 
 def transport_ranges(source: Range, target: Range, *, dense: bool) -> Transport:

@@ -48,7 +48,7 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
 
 @_quietly
 def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector, Matrix]:
-    """Return mean (d,) and triangular R (n, d) with RᵀR = scatter, for fewer rows than dimensions."""
+    """Return mean (d,) and triangular R (n − 1, d) with RᵀR = scatter, for fewer rows than dimensions."""
     pivot = _pivot(X, rows)
     Z = np.subtract(X[rows], pivot, dtype=np.float64)
     shift = Z.mean(axis=0) if w is None else w[rows] @ Z / w[rows].sum()
@@ -57,13 +57,15 @@ def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector
     _require_usable(X, mean, Z)
     if w is not None:
         Z *= np.sqrt(w[rows])[:, None]
-    R = triangle(Z)
+    R = triangle(Z)[:-1]  # centred rows are linearly dependent, so the last one is rounding
     _require_usable(X, mean, np.square(R).sum(axis=0))
     return mean, R
 
 
 def triangle(stack: Matrix) -> Matrix:
     """Return upper trapezoidal R (min(m, d), d) with RᵀR = stackᵀ stack."""
+    if 0 in stack.shape:
+        return np.zeros((0, stack.shape[1]))
     R = qr(stack, mode="r", check_finite=False, overwrite_a=True)[0]
     return np.ascontiguousarray(R[: min(stack.shape)])
 

@@ -6,12 +6,15 @@ import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
-from repsurgery.arrays import Matrix
-from repsurgery.linalg.spectrum import cholesky_or_none, symmetric_rank
+from repsurgery.arrays import Matrix, Vector, row_blocks
+from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, symmetric_rank
 from repsurgery.moments.accumulate import triangle
 from repsurgery.moments.moments import Moments
 
 __all__ = ["covariance_gap", "expected_neighbour_bias", "least_squares_probe", "mean_gap", "variance_gap"]
+
+CANCELLATION = 1e-6
+"""Below this share of what was subtracted, a difference of squares has lost too many digits."""
 
 
 def mean_gap(a: Moments, b: Moments) -> float:
@@ -21,7 +24,7 @@ def mean_gap(a: Moments, b: Moments) -> float:
 
 def covariance_gap(a: Moments, b: Moments) -> float:
     """‖Σ_a − Σ_b‖_F / ‖Σ_b‖_F; 0 where both vanish, infinite where only Σ_b does."""
-    return _relative(float(np.linalg.norm(_difference(a, b))), np.sqrt(b.squared_norm))
+    return _relative(_covariance_distance(a, b), float(np.sqrt(b.squared_norm)))
 
 
 def variance_gap(a: Moments, b: Moments) -> float:
@@ -35,15 +38,24 @@ def _relative(gap: float, scale: float) -> float:
     return 0.0 if gap == 0 else float("inf")
 
 
-def _difference(a: Moments, b: Moments) -> Matrix:
-    if a.factor is None or b.factor is None or len(a.factor) + len(b.factor) >= a.dim:
-        return a.covariance - b.covariance
-    # RaᵀRa − RbᵀRb has the norm of T J Tᵀ on the joint row space, without a d × d matrix
-    Ra, Rb = a.root(), b.root()
+def _covariance_distance(a: Moments, b: Moments) -> float:
+    if a.factor is not None and b.factor is not None and len(a.factor) + len(b.factor) < a.dim:
+        return _factor_distance(a.root(), b.root())
+    Sa, Sb = a.scatter, b.scatter
+    blocks = row_blocks(a.dim, a.dim)
+    return float(np.sqrt(sum(np.square(Sa[i] / a.weight - Sb[i] / b.weight).sum() for i in blocks)))
+
+
+def _factor_distance(Ra: Matrix, Rb: Matrix) -> float:
+    """‖RaᵀRa − RbᵀRb‖_F without a d × d matrix."""
+    inner = [float(np.square(P @ Q.T).sum()) for P, Q in ((Ra, Ra), (Rb, Rb), (Ra, Rb))]
+    squared = inner[0] + inner[1] - 2 * inner[2]
+    if squared > CANCELLATION * (inner[0] + inner[1]):
+        return float(np.sqrt(squared))
+    # close to equal: T J Tᵀ on the joint row space has the same norm and cancels before it is squared
     T = triangle(np.hstack([Ra.T, Rb.T]))
     signs = np.repeat([1.0, -1.0], [len(Ra), len(Rb)])
-    core: Matrix = (T * signs) @ T.T
-    return core
+    return float(np.linalg.norm((T * signs) @ T.T))
 
 
 def expected_neighbour_bias(source: Moments, target: Moments) -> float:
@@ -61,8 +73,9 @@ def least_squares_probe(classes: Sequence[Moments]) -> float:
     weights /= weights.sum()
     centre = sum(w * m.mean for w, m in zip(weights, classes, strict=True))
     between = np.sqrt(weights)[:, None] * np.array([m.mean - centre for m in classes])
-    if not between.any():
-        return 0.0
+    scale = np.linalg.norm(centre) + np.sqrt(sum(w * m.trace for w, m in zip(weights, classes, strict=True)))
+    if np.linalg.norm(between) <= len(centre) * np.finfo(np.float64).eps * scale:
+        return 0.0  # the means coincide to rounding, and rounding is not a concept
     explained = (
         _explained_dense(classes, weights, between)
         if sum(m.count for m in classes) >= classes[0].dim
@@ -71,7 +84,7 @@ def least_squares_probe(classes: Sequence[Moments]) -> float:
     return float(min(max(explained / (len(classes) - 1), 0.0), 1.0))
 
 
-def _explained_dense(classes: Sequence[Moments], weights: Matrix, between: Matrix) -> float:
+def _explained_dense(classes: Sequence[Moments], weights: Vector, between: Matrix) -> float:
     S = between.T @ between
     for w, m in zip(weights, classes, strict=True):
         S += m.scatter * (w / m.weight)
@@ -88,10 +101,15 @@ def _explained_dense(classes: Sequence[Moments], weights: Matrix, between: Matri
     return float((np.square(V[:, keep].T @ B) / values[keep, None]).sum())
 
 
-def _explained_by_factors(classes: Sequence[Moments], weights: Matrix, between: Matrix) -> float:
+def _explained_by_factors(classes: Sequence[Moments], weights: Vector, between: Matrix) -> float:
     within = [np.sqrt(w) * m.root() for w, m in zip(weights, classes, strict=True)]
-    stack = np.vstack([*within, between])
-    # the hat matrix of the stacked rows, restricted to the rows that carry the class means
+    # k centred means span k − 1 directions
+    stack = np.vstack([*within, triangle(between)[: len(classes) - 1]])
+    tolerance = max(m.rank_tolerance for m in classes)
+    K = stack @ stack.T
+    R = cholesky_or_none(K)
+    if R is not None and condition_estimate(K, R) < 1e10:
+        return float(len(classes) - 1)  # independent rows: a probe can give each of them any value
+    # else the hat matrix of the stacked rows, restricted to those that carry the class means
     U, s, _ = linalg.svd(stack, full_matrices=False, check_finite=False)
-    U = U[-len(between) :, s > s[0] * max(m.rank_tolerance for m in classes)]
-    return float(np.square(U).sum())
+    return float(np.square(U[1 - len(classes) :, s > s[0] * tolerance]).sum())

@@ -2,8 +2,10 @@
 
 import numpy as np
 from scipy import linalg
+from scipy.linalg import blas
 
 from repsurgery.arrays import Matrix, Vector
+from repsurgery.linalg.spectrum import fortran
 from repsurgery.moments.accumulate import triangle
 
 __all__ = [
@@ -28,10 +30,13 @@ def merge_mean(wa: float, mean_a: Vector, wb: float, mean_b: Vector) -> Vector:
 
 def merge_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, wa: float, wb: float) -> Matrix:
     """Return Sa + Sb + (wa wb / (wa + wb)) gap gapᵀ, where gap is the difference of the means."""
-    S = Sa + Sb
     v = gap * np.sqrt(wa * wb / (wa + wb))
-    S += np.outer(v, v)
-    return S
+    return _add_outer(Sa + Sb, v, 1.0)
+
+
+def _add_outer(S: Matrix, v: Vector, sign: float) -> Matrix:
+    added: Matrix = blas.dger(sign, v, v, a=fortran(S), overwrite_a=1)
+    return added
 
 
 def merge_factors(Ra: Matrix, Rb: Matrix, gap: Vector, wa: float, wb: float) -> Matrix:
@@ -50,8 +55,7 @@ def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -
     ``gap`` is the difference of the means of what stays and of b; ``w`` and ``wb`` are their weights.
     """
     v = gap * np.sqrt(w * wb / (w + wb))
-    S = Sa - Sb
-    S -= np.outer(v, v)
+    S = _add_outer(Sa - Sb, v, -1.0)
     floor = REMOVAL_TOLERANCE * len(v) * max(np.trace(Sa), 0.0)
     lowest = linalg.eigvalsh(S, subset_by_index=[0, 0], check_finite=False)[0]
     return S if lowest >= -floor else None

@@ -142,7 +142,7 @@ class Moments:
         """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one read off the eigenvectors."""
         if self.factor is not None:
             return self.factor / float(np.sqrt(max(self.weight, 1e-300)))
-        R = cholesky_or_none(self.covariance)
+        R = cholesky_or_none(self.covariance, overwrite=True)
         return R if R is not None else self._range_rows()
 
     def _range_rows(self) -> Matrix:
@@ -195,7 +195,7 @@ class Moments:
         gap, weights = mean - other.mean, (weight, other.weight)
         dense = factor = None
         if count < self.dim:
-            factor = downdate_factor(_rows(self), _rows(other), gap, *weights, rows=count)
+            factor = downdate_factor(_rows(self), _rows(other), gap, *weights, rows=count - 1)
         else:
             dense = downdate_scatter(self.scatter, other.scatter, gap, *weights)
         if dense is None and factor is None:

@@ -51,9 +51,14 @@ class DiagonalTransport(TowardTarget):
             rank_source=int(varies.sum()),
             rank_target=int(_varies(target).sum()),
             discarded=float(np.linalg.norm(v1[stuck])),
-            shrinkage_source=s0,
-            shrinkage_target=s1,
+            moved=_moved(scale, target, s0, s1),
         )
+
+
+def _moved(scale: Vector, target: Moments, s0: Shrinkage, s1: Shrinkage) -> float:
+    # the ridge identity holds coordinate by coordinate
+    shift = (s1.keep - s0.keep) * target.variance + s1.floor - s0.floor * scale**2
+    return float(np.linalg.norm(shift) / s0.keep) if s0.keep > 0 else float("inf")
 
 
 def _varies(m: Moments) -> Mask:

@@ -1,5 +1,6 @@
 """The Gaussian optimal-transport map between two classes, from their moments."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,9 +9,9 @@ from scipy import linalg
 from repsurgery.affine import AffineMap, Dense, LowRank
 from repsurgery.arrays import Matrix
 from repsurgery.certificates.issue import Solution
-from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage
+from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage, moved
 from repsurgery.linalg.spectrum import rank_tolerance
-from repsurgery.linalg.transport import Range, Transport, transport_matrix, transport_ranges
+from repsurgery.linalg.transport import Transport, transport_factors, transport_matrix
 from repsurgery.moments import Moments
 from repsurgery.steering.shrink import shrunk_covariance
 
@@ -18,47 +19,45 @@ __all__ = ["gaussian_solution"]
 
 
 class _Linear(NamedTuple):
-    """W as a dense matrix, or as scale · I + left @ right."""
+    """W as a dense matrix, or as scale · I + left @ right; and what the shrinkage moved."""
 
     weight: Matrix | None
     left: Matrix | None
     right: Matrix | None
-    scale: float
+    scale: float = 1.0
+    moved: float = 0.0
 
 
 def gaussian_solution(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
     """Return the optimal map from the (shrunk) Gaussian of ``source`` to that of ``target``."""
     linear, found = _solve(source, target, s0, s1)
-    m = _with_means(linear, source, target)
     trace = s0.keep * source.trace + s1.keep * target.trace + (s0.floor + s1.floor) * source.dim
     spread = trace - found.discarded_trace - 2 * found.fidelity
     drift = float(np.square(target.mean - source.mean).sum())
     return Solution(
-        map=m,
+        map=_with_means(linear, source, target),
         optimal_cost=drift + max(spread, 0.0),
         feasible=found.feasible,
         rank_source=found.rank_source,
         rank_target=found.rank_target,
         discarded=found.discarded,
-        shrinkage_source=s0,
-        shrinkage_target=s1,
+        moved=linear.moved,
     )
 
 
 def _solve(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> tuple[_Linear, Transport]:
     few = source.factor is not None and target.factor is not None and source.count + target.count < source.dim
-    if few and s0.floor == s1.floor == 0:
-        found = transport_ranges(_kept(source.range(), s0), _kept(target.range(), s1), dense=False)
-        return _Linear(None, found.left, found.right, 1.0), found
+    if few and s0 == s1 == NO_SHRINKAGE:
+        found = transport_factors(source.root(), target.root(), (source.rank_tolerance, target.rank_tolerance))
+        return _Linear(None, found.left, found.right), found
     if few and s0.floor > 0 and s1.floor > 0:
         return _on_joint_range(source, target, s0, s1)
     tolerances = (_tolerance(source, s0), _tolerance(target, s1))
     found = transport_matrix(shrunk_covariance(source, s0), shrunk_covariance(target, s1), tolerances)
-    return _Linear(found.weight, None, None, 1.0), found
-
-
-def _kept(found: Range, s: Shrinkage) -> Range:
-    return found if s == NO_SHRINKAGE else Range(found.basis, found.scale * np.sqrt(s.keep))
+    assert found.weight is not None
+    W = found.weight
+    residual = 0.0 if s0 == s1 == NO_SHRINKAGE else moved(W, target.covariance, s0, s1)
+    return _Linear(W, None, None, moved=residual), found
 
 
 def _tolerance(m: Moments, s: Shrinkage) -> float:
@@ -70,25 +69,22 @@ def _on_joint_range(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinka
     """Solve on span(rows of both classes); off it both covariances are floor · I and W is √(floor₁/floor₀) · I."""
     R0, R1 = source.root(), target.root()
     Q = linalg.qr(np.vstack([R0, R1]).T, mode="economic", check_finite=False)[0]
-    S0, S1 = (_reduced(R @ Q, s) for R, s in ((R0, s0), (R1, s1)))
-    tolerance = rank_tolerance("float64", Q.shape[1], from_scatter=True)
-    found = transport_matrix(S0, S1, (tolerance, tolerance))
+    (d, q), scale = Q.shape, float(np.sqrt(s1.floor / s0.floor))
+    tolerance = rank_tolerance("float64", q, from_scatter=True)
+    T1 = R1 @ Q
+    found = transport_matrix(_reduced(R0 @ Q, s0), _reduced(T1, s1), (tolerance, tolerance))
     assert found.weight is not None
-    scale = float(np.sqrt(s1.floor / s0.floor))
+    residual = moved(found.weight, T1.T @ T1, s0, s1)
     core = found.weight.copy()
     core[np.diag_indices_from(core)] -= scale
-    d, q = Q.shape
-    lifted = Transport(
-        None,
-        None,
-        None,
-        found.rank_source + d - q,
-        found.rank_target + d - q,
-        found.fidelity + (d - q) * float(np.sqrt(s0.floor * s1.floor)),
-        found.discarded,
-        found.discarded_trace,
+    lifted = replace(
+        found,
+        weight=None,
+        rank_source=found.rank_source + d - q,
+        rank_target=found.rank_target + d - q,
+        fidelity=found.fidelity + (d - q) * float(np.sqrt(s0.floor * s1.floor)),
     )
-    return _Linear(None, Q @ core, Q.T, scale), lifted
+    return _Linear(None, Q @ core, Q.T, scale, residual), lifted
 
 
 def _reduced(R: Matrix, s: Shrinkage) -> Matrix:
@@ -98,9 +94,8 @@ def _reduced(R: Matrix, s: Shrinkage) -> Matrix:
 
 
 def _with_means(linear: _Linear, source: Moments, target: Moments) -> AffineMap:
-    zero = np.zeros(source.dim)
     if linear.weight is not None:
         return Dense(linear.weight, target.mean - linear.weight @ source.mean)
-    centred = LowRank(linear.left, linear.right, zero, linear.scale)  # type: ignore[arg-type]
-    offset = target.mean - centred.linear(source.mean[None])[0]
-    return LowRank(centred.left, centred.right, offset, linear.scale)
+    assert linear.left is not None and linear.right is not None
+    image = linear.scale * source.mean + linear.left @ (linear.right @ source.mean)
+    return LowRank(linear.left, linear.right, target.mean - image, linear.scale)

@@ -77,7 +77,7 @@ class LEACE(BaseSteering):
         m = LowRank(-left, right, left @ (right @ total.mean))
         ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
         method = Method("LEACE", self.claims, self.population, self.shrinkage, ridge)
-        return method, {EVERYBODY: Solution(m, float(np.square(left).sum()), shrinkage_source=s)}
+        return method, {EVERYBODY: Solution(m, float(np.square(left).sum()))}
 
 
 def whiten(m: Moments, s: Shrinkage) -> Whitening:

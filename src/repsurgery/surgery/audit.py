@@ -47,7 +47,7 @@ def verify(steering: SteeringFunction, X: Any = None, z: Any = None) -> None:
     fresh = _reissued(steering, rows, labels)
     steered = steering(rows, labels)
     for label, record in fresh.by_source.items():
-        reference = steered[_others(labels, record)]
+        reference = steered[labels == record.target]
         source = SamplingError.of(steered[labels == label], certificate.by_source[label].rows_source)
         target = SamplingError.of(reference, certificate.by_source[label].rows_target)
         check_claims(certificate, record, source, target, _scales(reference))
@@ -103,10 +103,6 @@ def _map_for(steering: SteeringFunction, label: Label) -> AffineMap:
 
 def _solution(m: AffineMap, record: PairRecord) -> Solution:
     return Solution(m, record.optimal_cost, record.feasible, record.rank_source, record.rank_target)
-
-
-def _others(z: NDArray[Any], record: PairRecord) -> NDArray[np.bool_]:
-    return z == record.target if record.target is not None else np.ones(len(z), dtype=bool)
 
 
 def _scales(X: Rows) -> tuple[float, float, float]:
