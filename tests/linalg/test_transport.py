@@ -109,4 +109,4 @@ def test_the_rank_tolerance_follows_dtype_and_representation():
 @pytest.mark.parametrize("d", [3, 64, 65, 200])
 def test_the_gain_is_the_largest_singular_value(d):
     W = np.random.default_rng(d).normal(size=(d, d))
-    assert largest_singular_value(W) == pytest.approx(np.linalg.norm(W, 2), rel=1e-6)
+    assert largest_singular_value(W) == pytest.approx(np.linalg.norm(W, 2), rel=1e-4)

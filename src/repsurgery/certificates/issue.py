@@ -12,10 +12,11 @@ from repsurgery.certificates.certificate import Certificate, Claim, PairRecord, 
 from repsurgery.linalg.spectrum import mirror_upper
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
-    covariance_gap,
+    covariance_distance,
     expected_neighbour_bias,
     least_squares_probe,
     mean_gap,
+    relative_gap,
     variance_gap,
 )
 
@@ -130,7 +131,8 @@ def _record(
     cost: float,
     solution: Solution,
 ) -> PairRecord:
-    scale = float(np.sqrt(before[1].squared_norm))
+    norm_before = float(np.sqrt(before[1].squared_norm))
+    norm = norm_before if after[1] is before[1] else float(np.sqrt(after[1].squared_norm))
     return PairRecord(
         source=source,
         target=target,
@@ -138,20 +140,20 @@ def _record(
         rows_target=before[1].count,
         weight_source=before[0].weight,
         mean_gap=mean_gap(*after),
-        covariance_gap=covariance_gap(*after),
+        covariance_gap=relative_gap(covariance_distance(*after), norm),
         variance_gap=variance_gap(*after),
         ebbn=expected_neighbour_bias(*after),
         cost=cost,
         optimal_cost=solution.optimal_cost,
         probe_r2=least_squares_probe(after),
         mean_gap_before=mean_gap(*before),
-        covariance_gap_before=covariance_gap(*before),
+        covariance_gap_before=relative_gap(covariance_distance(*before), norm_before),
         ebbn_before=expected_neighbour_bias(*before),
         probe_r2_before=least_squares_probe(before),
         gain=solution.map.gain(),
         feasible=solution.feasible,
         rank_source=solution.rank_source,
         rank_target=solution.rank_target,
-        residual_bound=solution.discarded / scale if scale > 0 else 0.0,
-        shrinkage_moved=solution.moved / scale if scale > 0 else 0.0,
+        residual_bound=relative_gap(solution.discarded, norm),
+        shrinkage_moved=relative_gap(solution.moved, norm),
     )

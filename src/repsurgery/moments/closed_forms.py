@@ -11,7 +11,15 @@ from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, sym
 from repsurgery.moments.accumulate import triangle
 from repsurgery.moments.moments import Moments
 
-__all__ = ["covariance_gap", "expected_neighbour_bias", "least_squares_probe", "mean_gap", "variance_gap"]
+__all__ = [
+    "covariance_distance",
+    "covariance_gap",
+    "expected_neighbour_bias",
+    "least_squares_probe",
+    "mean_gap",
+    "relative_gap",
+    "variance_gap",
+]
 
 CANCELLATION = 1e-6
 """Below this share of what was subtracted, a difference of squares has lost too many digits."""
@@ -24,21 +32,23 @@ def mean_gap(a: Moments, b: Moments) -> float:
 
 def covariance_gap(a: Moments, b: Moments) -> float:
     """‖Σ_a − Σ_b‖_F / ‖Σ_b‖_F; 0 where both vanish, infinite where only Σ_b does."""
-    return _relative(_covariance_distance(a, b), float(np.sqrt(b.squared_norm)))
+    return relative_gap(covariance_distance(a, b), float(np.sqrt(b.squared_norm)))
 
 
 def variance_gap(a: Moments, b: Moments) -> float:
     """Return the same for the diagonals alone: ‖diag Σ_a − diag Σ_b‖ / ‖diag Σ_b‖."""
-    return _relative(float(np.linalg.norm(a.variance - b.variance)), float(np.linalg.norm(b.variance)))
+    return relative_gap(float(np.linalg.norm(a.variance - b.variance)), float(np.linalg.norm(b.variance)))
 
 
-def _relative(gap: float, scale: float) -> float:
+def relative_gap(gap: float, scale: float) -> float:
+    """Return gap / scale; 0 where both vanish, infinite where only the scale does."""
     if scale > 0:
         return gap / scale
     return 0.0 if gap == 0 else float("inf")
 
 
-def _covariance_distance(a: Moments, b: Moments) -> float:
+def covariance_distance(a: Moments, b: Moments) -> float:
+    """‖Σ_a − Σ_b‖_F, without a d × d matrix where both are factors of few rows."""
     if a.factor is not None and b.factor is not None and len(a.factor) + len(b.factor) < a.dim:
         return _factor_distance(a.root(), b.root())
     Sa, Sb = a.scatter, b.scatter

@@ -53,7 +53,9 @@ def _solve(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> tu
     if few and s0.floor > 0 and s1.floor > 0:
         return _on_joint_range(source, target, s0, s1)
     tolerances = (_tolerance(source, s0), _tolerance(target, s1))
-    found = transport_matrix(shrunk_covariance(source, s0), shrunk_covariance(target, s1), tolerances)
+    S0, S1 = shrunk_covariance(source, s0), shrunk_covariance(target, s1)
+    found = transport_matrix(S0, S1, tolerances, overwrite=True)
+    del S0, S1
     assert found.weight is not None
     W = found.weight
     residual = 0.0 if s0 == s1 == NO_SHRINKAGE else moved(W, target.covariance, s0, s1)
@@ -72,7 +74,7 @@ def _on_joint_range(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinka
     (d, q), scale = Q.shape, float(np.sqrt(s1.floor / s0.floor))
     tolerance = rank_tolerance("float64", q, from_scatter=True)
     T1 = R1 @ Q
-    found = transport_matrix(_reduced(R0 @ Q, s0), _reduced(T1, s1), (tolerance, tolerance))
+    found = transport_matrix(_reduced(R0 @ Q, s0), _reduced(T1, s1), (tolerance, tolerance), overwrite=True)
     assert found.weight is not None
     residual = moved(found.weight, T1.T @ T1, s0, s1)
     core = found.weight.copy()
