@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import blas
+from scipy.linalg import bandwidth, blas
 
-from repsurgery.affine import AffineMap, Identity, Translation
-from repsurgery.arrays import Label
+from repsurgery.affine import AffineMap, Dense, Identity, Translation
+from repsurgery.arrays import Label, Matrix
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord, Population, summarise
 from repsurgery.linalg.spectrum import mirror_upper
 from repsurgery.moments import ClassMoments, Moments
@@ -60,7 +60,7 @@ def pushforward(moments: Moments, m: AffineMap) -> tuple[Moments, float]:
     if isinstance(m, Translation | Identity):
         return replace(moments, mean=mean), drift
     R = moments.root()
-    image = m.linear(R)
+    image = _image(R, m)
     R = np.subtract(image, R, out=R if R.flags.writeable else None)
     cost = drift + float(np.vdot(R, R))
     del R
@@ -68,6 +68,13 @@ def pushforward(moments: Moments, m: AffineMap) -> tuple[Moments, float]:
         return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
     scatter = mirror_upper(blas.dsyrk(moments.weight, image, trans=1, lower=0))
     return replace(moments, mean=mean, dense=scatter), cost
+
+
+def _image(R: Matrix, m: AffineMap) -> Matrix:
+    if isinstance(m, Dense) and len(R) == m.dim and bandwidth(R)[0] == 0:
+        image: Matrix = blas.dtrmm(1.0, R, m.matrix.T, lower=0)  # half the products of R Wᵀ are with zeros
+        return image
+    return m.linear(R)
 
 
 def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solution]) -> Certificate:
