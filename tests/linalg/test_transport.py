@@ -52,7 +52,7 @@ def test_the_symmetric_formula_loses_what_ours_keeps():
 def test_pencil_and_procrustes_and_ranges_agree(seed, d):
     S0, S1 = covariance(seed, d, 1e3), covariance(seed + 1, d, 1e3)
     R0, R1 = np.linalg.cholesky(S0).T, np.linalg.cholesky(S1).T
-    pencil, procrustes = module._by_pencil(S0, S1), module._by_procrustes(R0, R1)
+    pencil, procrustes = module._by_pencil(S1, R0), module._by_procrustes(R0, R1)
     ranges = transport_ranges(symmetric_range(S0, 1e-7), symmetric_range(S1, 1e-7), dense=True)
     for other in (procrustes, ranges):
         assert relative(other.weight, pencil.weight) < EXACT
@@ -109,4 +109,5 @@ def test_the_rank_tolerance_follows_dtype_and_representation():
 @pytest.mark.parametrize("d", [3, 64, 65, 200])
 def test_the_gain_is_the_largest_singular_value(d):
     W = np.random.default_rng(d).normal(size=(d, d))
+    assert largest_singular_value(W + W.T) == pytest.approx(np.linalg.norm(W + W.T, 2), rel=1e-4)
     assert largest_singular_value(W) == pytest.approx(np.linalg.norm(W, 2), rel=1e-4)

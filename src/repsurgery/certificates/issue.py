@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import bandwidth, blas
 
 from repsurgery.affine import AffineMap, Dense, Identity, Translation
-from repsurgery.arrays import Label, Matrix
+from repsurgery.arrays import Label, Matrix, row_blocks
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord, Population, summarise
 from repsurgery.linalg.spectrum import mirror_upper
 from repsurgery.moments import ClassMoments, Moments
@@ -28,7 +28,7 @@ class Solution:
     """A map and what its method knows of it.
 
     ``discarded`` and ``moved`` are the covariance residuals, in Frobenius norm, that no affine map avoids and that the
-    shrinkage causes.
+    shrinkage causes; ``root`` is a square root of the source covariance, where the solver already has one.
     """
 
     map: AffineMap
@@ -38,6 +38,7 @@ class Solution:
     rank_target: int | None = None
     discarded: float = 0.0
     moved: float = 0.0
+    root: Matrix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +54,18 @@ class Method:
     neutral: Label | None = None
 
 
-def pushforward(moments: Moments, m: AffineMap) -> tuple[Moments, float]:
-    """Return the moments of the mapped rows, and E‖h − m(h)‖² over them."""
+def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
+    """Return the moments of the mapped rows, and E‖h − m(h)‖² over them.
+
+    ``root`` is any R with RᵀR = Σ, if known; it is left as it is.
+    """
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
     if isinstance(m, Translation | Identity):
         return replace(moments, mean=mean), drift
-    R = moments.root()
+    R = moments.root() if root is None else root
     image = _image(R, m)
-    R = np.subtract(image, R, out=R if R.flags.writeable else None)
-    cost = drift + float(np.vdot(R, R))
+    cost = drift + sum(float(np.square(image[i] - R[i]).sum()) for i in row_blocks(*R.shape))
     del R
     if moments.factor is not None:
         return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
@@ -119,7 +122,8 @@ class _Steered:
 
     def class_and_cost(self, label: Label) -> tuple[Moments, float]:
         if label not in self._found:
-            self._found[label] = pushforward(self._moments[label], self._solutions[label].map)
+            solution = self._solutions[label]
+            self._found[label] = pushforward(self._moments[label], solution.map, solution.root)
         return self._found[label]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, svds
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, svds
 
 from repsurgery.arrays import Matrix, Vector
 
@@ -74,6 +74,8 @@ def largest_singular_value(W: Matrix | LinearOperator) -> float:
         return float(np.linalg.norm(W, 2))
     start = np.random.default_rng(0).standard_normal(d)
     try:
+        if isinstance(W, np.ndarray) and np.allclose(W @ start, start @ W, rtol=1e-9):  # symmetric: half the products
+            return float(abs(eigsh(W, k=1, v0=start, tol=1e-4, return_eigenvectors=False)[0]))
         return float(svds(W, k=1, v0=start, tol=1e-4, return_singular_vectors=False)[0])
     except ArpackNoConvergence:
         dense = W if isinstance(W, np.ndarray) else W @ np.eye(W.shape[1])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from repsurgery.arrays import Matrix, Vector
 from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, fortran, symmetric_rank
@@ -48,6 +48,8 @@ class Transport:
         ‖Σ₁ − reached‖_F, the smallest residual any affine map attains; 0 where feasible.
     discarded_trace : float
         tr(Σ₁ − reached).
+    root : (d, d) array, or None
+        Upper triangular R₀ with R₀ᵀR₀ = Σ₀, where one was computed on the way.
     """
 
     weight: Matrix | None
@@ -58,6 +60,7 @@ class Transport:
     fidelity: float
     discarded: float = 0.0
     discarded_trace: float = 0.0
+    root: Matrix | None = None
 
     @property
     def feasible(self) -> bool:
@@ -101,8 +104,8 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, 
         c0, c1 = condition_estimate(S0, R0), condition_estimate(S1, R1)
         if all(c * t**2 * _ESTIMATE_SLACK < 1 for c, t in zip((c0, c1), tolerance, strict=True)):
             if c0 * c1 < PENCIL_CONDITION_LIMIT:
-                del R0, R1
-                return _by_pencil(S0, S1, overwrite=overwrite)
+                del R1
+                return _by_pencil(S1, R0, overwrite=overwrite)
             return _by_procrustes(R0, R1)
     source, target = symmetric_range(S0, tolerance[0]), symmetric_range(S1, tolerance[1])
     d = S0.shape[0]
@@ -111,21 +114,22 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, 
     return transport_ranges(source, target, dense=True)
 
 
-def _by_pencil(S0: Matrix, S1: Matrix, *, overwrite: bool = False) -> Transport:
-    # S1 S0 v = λ v with Vᵀ S0 V = I gives S1 = V Λ Vᵀ, hence W = V Λ^½ Vᵀ
-    S1, S0, scratch = fortran(S1), fortran(S0), {"overwrite_a": overwrite, "overwrite_b": overwrite}
-    values, V = linalg.eigh(S1, S0, type=2, driver="gvd", check_finite=False, **scratch)
+def _by_pencil(S1: Matrix, R0: Matrix, *, overwrite: bool = False) -> Transport:
+    # Σ₁ Σ₀ v = λ v with Vᵀ Σ₀ V = I gives Σ₁ = V Λ Vᵀ, hence W = V Λ^½ Vᵀ; with V = R₀⁻¹ Y, R₀ Σ₁ R₀ᵀ = Y Λ Yᵀ
+    C, _ = lapack.dsygst(fortran(S1), R0, itype=2, lower=0, overwrite_a=overwrite)
+    values, Y = linalg.eigh(C, lower=False, driver="evd", check_finite=False, overwrite_a=True)
     values = np.maximum(values, 0.0)
-    V *= values**0.25
+    Y *= values**0.25
+    V = blas.dtrsm(1.0, R0, Y, lower=0, overwrite_b=1)
     d = len(values)
-    return Transport(V @ V.T, None, None, d, d, float(np.sqrt(values).sum()))
+    return Transport(V @ V.T, None, None, d, d, float(np.sqrt(values).sum()), root=R0)
 
 
 def _by_procrustes(R0: Matrix, R1: Matrix) -> Transport:
     U, s, Vt = linalg.svd(R0 @ R1.T, check_finite=False)
     Wt, _ = lapack.dtrtrs(R0, U @ (Vt @ R1), lower=0)
     d = len(s)
-    return Transport(np.ascontiguousarray(Wt.T), None, None, d, d, float(s.sum()))
+    return Transport(np.ascontiguousarray(Wt.T), None, None, d, d, float(s.sum()), root=R0)
 
 
 def transport_factors(R0: Matrix, R1: Matrix, tolerance: tuple[float, float]) -> Transport:

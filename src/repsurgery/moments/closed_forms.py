@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from repsurgery.arrays import Matrix, Vector, row_blocks
-from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, symmetric_rank
+from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, fortran, symmetric_rank
 from repsurgery.moments.accumulate import triangle
 from repsurgery.moments.moments import Moments
 
@@ -95,20 +95,19 @@ def least_squares_probe(classes: Sequence[Moments]) -> float:
 
 
 def _explained_dense(classes: Sequence[Moments], weights: Vector, between: Matrix) -> float:
-    S = between.T @ between
-    for w, m in zip(weights, classes, strict=True):
+    S = classes[0].scatter * (weights[0] / classes[0].weight)
+    for w, m in zip(weights[1:], classes[1:], strict=True):
         S += m.scatter * (w / m.weight)
-    scale = np.sqrt(np.diagonal(S))
-    scale[scale == 0] = 1.0
-    S /= scale
-    S /= scale[:, None]
-    B = (between / scale).T
+    for row in between:
+        S = blas.dger(1.0, row, row, a=fortran(S), overwrite_a=1)
     R = cholesky_or_none(S)
     if R is not None:
-        return float(np.square(lapack.dtrtrs(R, B, lower=0, trans=1)[0]).sum())
-    values, V = linalg.eigh(S, driver="evd", check_finite=False)
+        return float(np.square(lapack.dtrtrs(R, between.T, lower=0, trans=1)[0]).sum())
+    scale = np.sqrt(np.diagonal(S))
+    scale[scale == 0] = 1.0
+    values, V = linalg.eigh(S / scale / scale[:, None], driver="evd", check_finite=False)
     keep = slice(len(values) - symmetric_rank(values, max(m.rank_tolerance for m in classes)), None)
-    return float((np.square(V[:, keep].T @ B) / values[keep, None]).sum())
+    return float((np.square(V[:, keep].T @ (between / scale).T) / values[keep, None]).sum())
 
 
 def _explained_by_factors(classes: Sequence[Moments], weights: Vector, between: Matrix) -> float:

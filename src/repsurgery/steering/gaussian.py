@@ -42,6 +42,7 @@ def gaussian_solution(source: Moments, target: Moments, s0: Shrinkage, s1: Shrin
         rank_target=found.rank_target,
         discarded=found.discarded,
         moved=linear.moved,
+        root=found.root if s0 == NO_SHRINKAGE else None,
     )
 
 
