@@ -19,7 +19,7 @@ Numbered = tuple[str, Row]
 
 
 def read_table(path: str | os.PathLike[str], *, text: str = "text", label: str = "label") -> LabelledTexts:
-    """Return the texts and labels of a table; white space around either is dropped.
+    """Return the texts and labels of a table, both as strings without white space around them.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_table(path: str | os.PathLike[str], *, text: str = "text", label: str =
 def _cell(row: Row, column: str) -> str:
     value = row.get(column)
     # NaN is the only value that differs from itself; tables use it for "nothing here"
-    return "" if value is None or value != value else str(value).strip()  # noqa: PLR0124
+    return "" if value is None or value != value else str(value).strip()
 
 
 def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, str]) -> None:
@@ -91,7 +91,8 @@ def _tsv(file: Path, needed: tuple[str, str]) -> Iterable[Numbered]:
 
 def _separated(file: Path, needed: tuple[str, str], reader: "csv.DictReader[str]") -> Iterable[Numbered]:
     try:
-        _require_columns(file, reader.fieldnames or [], needed)
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+        _require_columns(file, reader.fieldnames, needed)
         for row in reader:
             if None in row:
                 raise DataError(f"{file}, line {reader.line_num}: more cells than columns. Quote or remove separators.")
@@ -101,6 +102,7 @@ def _separated(file: Path, needed: tuple[str, str], reader: "csv.DictReader[str]
 
 
 def _jsonl(file: Path, needed: tuple[str, str]) -> Iterable[Numbered]:
+    first = True
     # split at newlines only: JSON strings may hold the other separators that splitlines knows
     for number, line in enumerate(_decoded(file).split("\n"), start=1):
         if not line.strip():
@@ -111,7 +113,9 @@ def _jsonl(file: Path, needed: tuple[str, str]) -> Iterable[Numbered]:
             raise DataError(f"{file}, line {number}: {error}. Write one JSON object per line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{file}, line {number}: a {type(row).__name__}. Write one JSON object per line.")
-        _require_columns(file, row, needed)
+        if first:
+            _require_columns(file, row, needed)
+            first = False
         yield f"line {number}", row
 
 

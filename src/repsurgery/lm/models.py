@@ -126,10 +126,15 @@ def _is_causal(config: Any) -> bool:
 def _read_tokenizer(source: str, where: dict[str, Any]) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source, **where)
-    # transformers answers a folder without tokenizer files by a tokenizer that knows its special tokens only
+    remedy = "Save it beside the model: tokenizer.save_pretrained(folder)."
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **where)
+    except _reading_errors() as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"'{source}' holds no tokenizer that can be read: {reason} {remedy}") from error
+    # some families answer a folder without tokenizer files by a tokenizer that knows its special tokens only
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ModelError(f"'{source}' holds no tokenizer. Save it there too: tokenizer.save_pretrained(folder).")
+        raise ModelError(f"'{source}' holds no tokenizer, only the model. {remedy}")
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

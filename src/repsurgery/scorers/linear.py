@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ _WEIGHTS = ("profanity_check/data/model.joblib", "profanity_check/data/vectorize
 _INSTALL = "The linear toxicity scorer needs alt-profanity-check: pip install 'repsurgery[scorers]'"
 
 
+@dataclass(frozen=True, slots=True)
 class LinearScorer:
     """Score texts by a calibrated linear support vector machine on word counts, some 40,000 texts a second.
 
@@ -37,11 +39,9 @@ class LinearScorer:
     (True, None)
     """
 
-    __slots__ = ("digest", "name", "version")
-
-    def __init__(self) -> None:
-        self.name = _PACKAGE
-        self.version, self.digest = _identity()
+    name: str = field(default=_PACKAGE, init=False)
+    version: str = field(default_factory=lambda: _identity()[0], init=False)
+    digest: str = field(default_factory=lambda: _identity()[1], init=False)
 
     def __call__(self, texts: Sequence[str]) -> list[float | None]:
         """Return the probability (n,) that each text is toxic; None for texts without a visible character."""
