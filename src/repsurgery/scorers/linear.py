@@ -16,6 +16,19 @@ _WEIGHTS = ("profanity_check/data/model.joblib", "profanity_check/data/vectorize
 _INSTALL = "The linear toxicity scorer needs alt-profanity-check: pip install 'repsurgery[scorers]'"
 
 
+@cache
+def _identity() -> tuple[str, str]:
+    """Return version and digest, read from the installed files without unpickling them."""
+    try:
+        package = metadata.distribution(_PACKAGE)
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError(_INSTALL) from error
+    sha = hashlib.sha256()
+    for name in _WEIGHTS:
+        sha.update(Path(str(package.locate_file(name))).read_bytes())
+    return package.version, sha.hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class LinearScorer:
     """Score texts by a calibrated linear support vector machine on word counts, some 40,000 texts a second.
@@ -59,16 +72,3 @@ class LinearScorer:
             raise MissingExtraError(_INSTALL) from error
         scores = iter(predict_prob(kept).tolist())
         return [next(scores) if text.strip() else None for text in texts]
-
-
-@cache
-def _identity() -> tuple[str, str]:
-    """Return version and digest, read from the installed files without unpickling them."""
-    try:
-        package = metadata.distribution(_PACKAGE)
-    except metadata.PackageNotFoundError as error:
-        raise MissingExtraError(_INSTALL) from error
-    sha = hashlib.sha256()
-    for name in _WEIGHTS:
-        sha.update(Path(str(package.locate_file(name))).read_bytes())
-    return package.version, sha.hexdigest()
