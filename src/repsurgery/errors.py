@@ -1,6 +1,7 @@
 """Every error and warning this package raises, each with what usually mends it."""
 
 __all__ = [
+    "CacheWarning",
     "CertificateError",
     "DataError",
     "ExtrapolationWarning",
@@ -9,6 +10,7 @@ __all__ = [
     "InfeasibleWarning",
     "LabelError",
     "MissingExtraError",
+    "ModelError",
     "NotNumericError",
     "ParameterError",
     "RowsNeededError",
@@ -68,6 +70,10 @@ class MissingExtraError(SurgeryError, ImportError):
     """An optional dependency is absent. The message names the extra to install."""
 
 
+class ModelError(SurgeryError):
+    """A model that cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
+
+
 class SurgeryWarning(UserWarning):
     """Base of every warning of this package."""
 
@@ -82,3 +88,7 @@ class GainWarning(SurgeryWarning):
 
 class ExtrapolationWarning(SurgeryWarning):
     """A strength outside [0, 1] leaves the geodesic between source and target."""
+
+
+class CacheWarning(SurgeryWarning):
+    """A cached file no longer matches its digest; it is built again from its source."""

@@ -1,0 +1,99 @@
+import json
+import sys
+
+import pytest
+
+from repsurgery.datasets import LabelledTexts, read_table
+from repsurgery.errors import DataError, LabelError, MissingExtraError
+
+TEXTS, LABELS = ("Go, away.", 'She said "hello".', "Grüße aus Köln"), ("rude", "kind", "kind")
+
+
+def write(folder, suffix, *, text="text", label="label"):
+    path = folder / f"table{suffix}"
+    if suffix == ".csv":
+        quoted = [
+            f'{row},"{t.replace(chr(34), chr(34) * 2)}",{z}'
+            for row, (t, z) in enumerate(zip(TEXTS, LABELS, strict=True))
+        ]
+        path.write_text("\n".join([f"id,{text},{label}", *quoted]) + "\n", encoding="utf-8")
+    elif suffix == ".tsv":
+        path.write_text(
+            "\n".join([f"{label}\t{text}", *(f"{z}\t{t}" for t, z in zip(TEXTS, LABELS, strict=True))]),
+            encoding="utf-8",
+        )
+    elif suffix in (".jsonl", ".ndjson"):
+        lines = [json.dumps({text: t, label: z, "extra": [1]}) for t, z in zip(TEXTS, LABELS, strict=True)]
+        path.write_text("\n\n".join(lines), encoding="utf-8")
+    else:
+        pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra repsurgery[data]")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pa.table({text: list(TEXTS), label: list(LABELS), "n": [1, 2, 3]}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq"])
+def test_every_format_gives_the_same_texts_and_labels(tmp_path, suffix):
+    table = read_table(write(tmp_path, suffix))
+    assert (table.texts, table.labels) == (TEXTS, LABELS)
+    assert table.digest == LabelledTexts(TEXTS, LABELS, name="other", source="elsewhere").digest
+    assert (table.name, table.source) == ("table", f"table{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_columns_may_have_other_names_and_a_missing_one_lists_those_found(tmp_path, suffix):
+    path = write(tmp_path, suffix, text="sentence", label="tone")
+    assert read_table(path, text="sentence", label="tone").texts == TEXTS
+    with pytest.raises(DataError, match=r"no column 'text' and 'label'; found: .*sentence.*Name yours with text="):
+        read_table(path)
+
+
+def test_white_space_around_texts_labels_and_headings_is_dropped(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbf text , label\r\n  Good day.  , kind \r\n")
+    table = read_table(path)
+    assert (table.texts, table.labels) == (("Good day.",), ("kind",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("t.csv", b"text,label\nfine,kind\n   ,rude\n", DataError, "line 3: the column 'text' is empty"),
+        ("t.csv", b"text,label\nfine,kind\nhello\n", LabelError, "line 3: the column 'label' is empty"),
+        ("t.csv", b"text,label\nfine,kind,more\n", DataError, "line 2: more cells than columns"),
+        ("t.csv", b'text,label\n"open,kind\n', DataError, "Correct the quoting"),
+        ("t.csv", b"text,label\n", DataError, "holds no rows"),
+        ("t.csv", b"", DataError, "found: none"),
+        ("t.csv", b"text,label\nfine,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is no UTF-8"),
+        ("t.jsonl", b'{"text": "a", "label": "b"}\n{oops\n', DataError, "line 2: .*one JSON object per line"),
+        ("t.jsonl", b"[1]\n", DataError, "line 1: a list"),
+        ("t.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}\n', LabelError, "line 2: the column 'label' is empty"),
+        ("t.jsonl", b'{"text": "a", "label": NaN}\n', LabelError, "line 1: the column 'label' is empty"),
+        ("t.parquet", b"not parquet", DataError, "cannot be read as Parquet"),
+        ("t.xlsx", b"", DataError, r"ends in '.xlsx'; tables that can be read: \.csv"),
+    ],
+)
+def test_an_unusable_table_says_where_and_what_to_do(tmp_path, name, content, error, message):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="Parquet needs the extra repsurgery[data]")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(error, match=message):
+        read_table(tmp_path / name)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="There is no file"):
+        read_table(tmp_path / "none.csv")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'repsurgery\[data\]'"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_numbers_as_labels_become_their_text(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "label": 0}\n{"text": "b", "label": 1}')
+    assert read_table(tmp_path / "t.jsonl").labels == ("0", "1")
