@@ -1,4 +1,4 @@
-"""Surgery on live language models: read, steer, generate, score."""
+"""Surgery on live language models: read, steer, generate, score, fold, export."""
 
 from repsurgery.errors import MissingExtraError
 
@@ -11,9 +11,14 @@ except ImportError as error:
     ) from error
 
 from repsurgery.lm.class_moments import class_moments
+from repsurgery.lm.control_vector import to_gguf
 from repsurgery.lm.extract import extract
+from repsurgery.lm.fold import fold
+from repsurgery.lm.fold_files import save_folded
 from repsurgery.lm.generate import Generation, generate
+from repsurgery.lm.lora import LoraExport, to_lora
 from repsurgery.lm.score import Divergence, LogLikelihood, kl_divergence, log_likelihoods
+from repsurgery.lm.seams import foldable_sites
 from repsurgery.lm.sites import Site, resolve_site, site_names
 from repsurgery.lm.steer import steer
 
@@ -23,13 +28,19 @@ __all__ = [
     "Divergence",
     "Generation",
     "LogLikelihood",
+    "LoraExport",
     "Site",
     "class_moments",
     "extract",
+    "fold",
+    "foldable_sites",
     "generate",
     "kl_divergence",
     "log_likelihoods",
     "resolve_site",
+    "save_folded",
     "site_names",
     "steer",
+    "to_gguf",
+    "to_lora",
 ]

@@ -15,14 +15,14 @@ GATHER_BELOW = 0.8
 """Share of gated rows below which picking them out is cheaper than mapping all rows and choosing afterwards."""
 
 
-def as_steering(value: object) -> SteeringFunction:
+def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
     """Return what ``value`` steers by: an estimator's function, a function as it is, a bare map on every vector."""
     found = getattr(value, "steering_", value)
     if isinstance(found, AffineMap):
         return SteeringFunction({EVERYBODY: found})
     if not isinstance(found, SteeringFunction):
         raise ParameterError(
-            f"steer got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
+            f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
         )
     if isinstance(found.gate, LabelsGate) and EVERYBODY not in found.maps:
         raise ParameterError(

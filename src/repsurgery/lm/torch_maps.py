@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
 from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate
 
-__all__ = ["TorchGate", "TorchMap", "as_torch_gate", "as_torch_map", "compute_dtype", "to_rows"]
+__all__ = ["TorchGate", "TorchMap", "as_torch_gate", "as_torch_map", "compute_dtype", "to_rows", "to_tensor"]
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -30,6 +30,11 @@ def to_rows(state: Tensor) -> NDArray[np.float32]:
     """Return states (..., d) as float32 rows on the host."""
     rows: NDArray[np.float32] = state.detach().to(torch.float32).cpu().numpy()
     return rows
+
+
+def to_tensor(array: Any) -> Tensor:
+    """Return a float64 tensor on the host that shares nothing with ``array``."""
+    return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
 
 
 class _Buffers:
