@@ -22,7 +22,8 @@ def only_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
     if EVERYBODY not in function.maps and not isinstance(function.gate, AlwaysGate):
         raise FoldError(
             f"This steering function asks its {function.gate.kind} gate which vectors to steer, so it is not affine "
-            "and no weight can hold it. Fit with gate='always', pass the map itself (estimator.map_), or steer with hooks."
+            "and no weight can hold it. Fit with gate='always', pass the map itself (estimator.map_), or steer with "
+            "hooks: lm.steer."
         )
     if strength != 1:
         function = function.interpolate(strength)

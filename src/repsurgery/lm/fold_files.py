@@ -104,7 +104,9 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
 
 
 def _write(model: Any, guard: NotPortable, folder: Path) -> None:
-    type(model).save_pretrained(model, folder, state_dict=_with_bias_columns(model, guard))
+    # transformers renames weights of some families on disk and finds its way back by a model type it knows
+    state = _with_bias_columns(model, guard)
+    type(model).save_pretrained(model, folder, state_dict=state, save_original_format=False)
     file = folder / "config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
     names = {"model": type(model).__name__, "config": type(model.config).__name__}
