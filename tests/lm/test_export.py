@@ -142,6 +142,16 @@ def test_adapters_refuse_what_they_cannot_hold(tmp_path):
         lm.to_lora(model, eraser(WIDTH), "final", tmp_path, constant="drop")
 
 
+def test_a_model_with_adapters_is_to_be_merged_first(tmp_path):
+    lm.to_lora(tiny_model("gpt2"), eraser(WIDTH), "layers.0.attn", tmp_path)
+    model = adapted("gpt2", tmp_path)
+    for act in (lm.fold, lambda *args: lm.to_lora(*args, tmp_path)):
+        with pytest.raises(FoldError, match="merge_and_unload"):
+            act(model, eraser(WIDTH), "final")
+    merged = model.merge_and_unload()
+    assert same(logits(lm.fold(merged, eraser(WIDTH), "final")), hooked(merged, "final", eraser(WIDTH)))
+
+
 @pytest.mark.parametrize("strength", [1.0, 0.25])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2", "mixtral"])
 def test_the_control_vector_reads_back(family, strength, tmp_path):

@@ -26,7 +26,7 @@ from tests.lm.folding import (
     translation,
     width,
 )
-from tests.lm.tiny_models import DECODERS, FAMILIES, WIDTH, tiny_model
+from tests.lm.tiny_models import DECODERS, FAMILIES, VOCABULARY, WIDTH, tiny_model
 
 LAYER_NORMS = ("gpt2", "gpt_neox", "opt", "opt_350m", "falcon")
 MAPS = {"dense": dense_map, "eraser": eraser, "translation": translation}
@@ -130,6 +130,43 @@ def test_opt_without_biases_gets_them_by_its_own_flag(tmp_path):
     folded = lm.fold(model, translation(WIDTH), "layers.0.attn")
     assert folded.config.enable_bias
     assert identical(reloaded(folded, tmp_path), folded)
+
+
+def other_model(config, kind, **options):
+    shared = {"hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    special = {"vocab_size": VOCABULARY, "initializer_range": 0.3, "pad_token_id": 0, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    return getattr(transformers, kind)(getattr(transformers, config)(**{**shared, **special, **options})).eval()
+
+
+VARIANTS = {
+    "serial falcon": lambda: tiny_model("falcon", parallel_attn=False),
+    "new falcon": lambda: tiny_model("falcon", new_decoder_architecture=True, num_kv_heads=1),
+    "falcon with biases": lambda: tiny_model("falcon", bias=True),
+    "serial gpt_neox": lambda: tiny_model("gpt_neox", use_parallel_residual=False),
+    "gpt_neox without attention bias": lambda: tiny_model("gpt_neox", attention_bias=False),
+    "opt with norm and projection": lambda: tiny_model("opt", word_embed_proj_dim=8),
+    "post-norm opt": lambda: tiny_model("opt", do_layer_norm_before=False),
+    "opt with bare norms": lambda: tiny_model("opt", layer_norm_elementwise_affine=False),
+    "untied gpt2": lambda: tiny_model("gpt2", tie_word_embeddings=False),
+    "tied llama": lambda: tiny_model("llama", tie_word_embeddings=True),
+    "phi3": lambda: other_model("Phi3Config", "Phi3ForCausalLM"),
+    "gemma": lambda: other_model("GemmaConfig", "GemmaForCausalLM", head_dim=8),
+}
+
+
+@pytest.mark.parametrize("site", ["final", "layers.0.attn", "layers.1.mlp", "layers.0"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_of_a_family_fold_and_reload_too(variant, site, tmp_path):
+    model = VARIANTS[variant]()
+    d = width(model, site)
+    m = translation(d) if site == "layers.0" else eraser(d)
+    folded = lm.fold(model, m, site)
+    assert same(logits(folded), hooked(model, site, m))
+    try:
+        assert identical(reloaded(folded, tmp_path), folded)
+    except FoldError:
+        assert variant in ("phi3", "gemma", "tied llama", "opt with bare norms")
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in (*MIXTURES, "gemma2", "gemma3")])
@@ -397,6 +434,34 @@ def test_a_quantised_or_wrapped_weight_is_refused():
     model.model.layers[0].self_attn.o_proj.to("meta")
     with pytest.raises(FoldError, match="quantised, wrapped or not in memory"):
         lm.fold(model, translation(WIDTH), "layers.0.attn")
+
+
+def test_a_model_of_unknown_family_folds_at_linear_layers(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    options = {"hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.StableLmConfig(vocab_size=64, num_key_value_heads=2, initializer_range=0.3, **options)
+    torch.manual_seed(0)
+    model = transformers.StableLmForCausalLM(config).eval()
+    path = "model.layers.0.self_attn.o_proj"
+    folded = lm.fold(model, eraser(WIDTH), path)
+    assert same(logits(folded), hooked(model, path, eraser(WIDTH)))
+    with pytest.raises(FoldError, match="unknown family"):
+        folded.save_pretrained(tmp_path / "model")
+    folder = lm.save_folded(folded, tmp_path / "model", custom_code=True)
+    again = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+    assert same(logits(again), logits(folded))
+    with pytest.raises(FoldError, match="name a linear layer by its path"):
+        lm.fold(model, eraser(WIDTH), "model.layers.0")
+
+
+def test_a_bare_torch_model_folds_too():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, WIDTH, bias=False), torch.nn.Tanh())
+    X = torch.randn(3, 4)
+    with lm.steer(model, {"0": eraser(WIDTH)}), torch.no_grad():
+        steered = model(X)
+    with torch.no_grad():
+        assert same(lm.fold(model, eraser(WIDTH), "0")(X), steered)
 
 
 def test_the_tolerance_tells_a_wrong_constant_apart():

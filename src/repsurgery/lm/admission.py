@@ -11,9 +11,22 @@ from repsurgery.errors import FoldError, ShapeError
 from repsurgery.gates import AlwaysGate
 from repsurgery.lm.rows import as_steering
 from repsurgery.lm.seams import Seam, find_seam, nearest_foldable
+from repsurgery.lm.sites import unwrapped
+from repsurgery.lm.watch import steering_in_force
 from repsurgery.surgery.function import EVERYBODY
 
-__all__ = ["checked_seam", "diagonal_of", "only_map"]
+__all__ = ["checked_seam", "diagonal_of", "only_map", "require_plain"]
+
+
+def require_plain(model: nn.Module) -> None:
+    """Refuse a model whose weights are not what it computes with: adapters on it, or steering at work."""
+    if unwrapped(model) is not model or getattr(model, "_hf_peft_config_loaded", False):
+        raise FoldError(
+            f"This {type(model).__name__} carries PEFT adapters, which a new weight would leave behind. Merge them "
+            "first: model.merge_and_unload()."
+        )
+    if steering_in_force(model):
+        raise FoldError("This model is being steered at the moment. Leave the `with lm.steer(...)` block first.")
 
 
 def only_map(steering: Any, strength: float, *, caller: str) -> AffineMap:

@@ -8,17 +8,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PretrainedConfig
 
 from repsurgery.affine import AffineMap, Translation
 from repsurgery.errors import SingularMapError
-from repsurgery.lm.seams import Seam, seams
+from repsurgery.lm.architectures import ARCHITECTURES
+from repsurgery.lm.seams import Seam, model_type, seams
 from repsurgery.lm.torch_maps import to_tensor
 from repsurgery.lm.weights import matrix_of, store
 
 __all__ = ["make_room_by_flag", "portable_sites", "put_into_norm"]
 
 LARGEST_CONDITION = 100.0
-"""Condition of W above which W⁻¹b is not taken: float32 would lose more than five of its digits' last two."""
+"""Condition of W above which W⁻¹b is not taken: its rounding would show in float32 logits."""
 
 BIAS_FLAGS = ("attention_bias", "mlp_bias")
 BIAS_FLAGS_OF = {"falcon": ("bias",), "opt": ("enable_bias",)}
@@ -81,6 +83,8 @@ def make_room_by_flag(model: nn.Module, path: str) -> bool:
 
 def portable_sites(model: nn.Module) -> list[str]:
     """Return the foldable sites of ``model`` where a map with a constant survives saving and reloading."""
+    if model_type(model) not in ARCHITECTURES:
+        return []
     config: Any = copy.deepcopy(model.config)
     for flag in _flags(model):
         setattr(config.get_text_config(), flag, True)
@@ -90,6 +94,8 @@ def portable_sites(model: nn.Module) -> list[str]:
 
 
 def _flags(model: nn.Module) -> list[str]:
+    if not isinstance(getattr(model, "config", None), PretrainedConfig):
+        return []
     config: Any = model.config
     text = config.get_text_config()
     names = (*BIAS_FLAGS, *BIAS_FLAGS_OF.get(text.model_type, ()))

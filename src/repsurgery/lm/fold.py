@@ -6,15 +6,14 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
+from transformers import PretrainedConfig
 
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError
-from repsurgery.lm.admission import checked_seam, diagonal_of, only_map
+from repsurgery.lm.admission import checked_seam, diagonal_of, only_map, require_plain
 from repsurgery.lm.constants import make_room_by_flag, portable_sites, put_into_norm
 from repsurgery.lm.seams import Seam, nearest_foldable
-from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.torch_maps import to_tensor
-from repsurgery.lm.watch import steering_in_force
 from repsurgery.lm.weights import bias_of, map_after, map_before, matrix_of, store
 
 __all__ = ["NotPortable", "fold", "portability"]
@@ -82,24 +81,23 @@ def fold(model: Model, steering: Any, site: str, *, strength: float = 1.0) -> Mo
     What is saved reloads the same, or saving is refused (test_a_saved_fold_reloads_the_same_or_is_refused).
     The original model keeps every bit (test_the_original_model_keeps_every_bit).
     """
-    inner = unwrapped(model)
-    if steering_in_force(inner):
-        raise FoldError("This model is being steered at the moment. Leave the `with lm.steer(...)` block, then fold.")
+    require_plain(model)
     m = only_map(steering, strength, caller="fold")
-    seam = checked_seam(inner, m, site)
-    earlier = _folded_at(inner)
+    seam = checked_seam(model, m, site)
+    earlier = _folded_at(model)
     if seam.kind == "reader" and site in earlier:
         raise FoldError(
             f"A map is already folded at {site!r}, and the state there is still the unsteered one, so a second map "
             "would act before the first. Compose them (second @ first) and fold the original model."
         )
-    folded: Any = copy.deepcopy(inner)
+    folded = copy.deepcopy(model)
     with torch.no_grad():
         constant = _absorb(folded, seam, m)
         if constant is not None:
             _settle(folded, seam, m, constant)
-    folded.config.repsurgery_folded = [*earlier, site]
-    return folded  # type: ignore[no-any-return]
+    if isinstance(getattr(folded, "config", None), PretrainedConfig):
+        folded.config.repsurgery_folded = [*earlier, site]  # type: ignore[union-attr]
+    return folded
 
 
 def portability(model: nn.Module) -> NotPortable | None:
@@ -109,7 +107,7 @@ def portability(model: nn.Module) -> NotPortable | None:
 
 
 def _folded_at(model: nn.Module) -> list[str]:
-    return list(getattr(model.config, "repsurgery_folded", None) or ())
+    return list(getattr(getattr(model, "config", None), "repsurgery_folded", None) or ())
 
 
 def _absorb(model: nn.Module, seam: Seam, m: AffineMap) -> torch.Tensor | None:
@@ -144,7 +142,7 @@ def _settle(model: nn.Module, seam: Seam, m: AffineMap, constant: torch.Tensor) 
         return
     at_home = make_room_by_flag(model, seam.path)
     store(model.get_submodule(seam.path), "bias", constant, what=f"The bias of {seam.path}")
-    if not at_home:
+    if not at_home and hasattr(model, "save_pretrained"):
         earlier = portability(model)
         biases = (*(earlier.biases if earlier else ()), seam.path)
         vars(model)["save_pretrained"] = NotPortable(biases, _no_home(model, seam))

@@ -21,6 +21,7 @@ __all__ = ["save_folded"]
 MODULE = "modeling_folded"
 AUTO_CLASSES = (
     "AutoModelForCausalLM",
+    "AutoModelForImageTextToText",
     "AutoModelForMaskedLM",
     "AutoModelForSequenceClassification",
     "AutoModelForTokenClassification",
@@ -115,7 +116,7 @@ def _write(model: Any, guard: NotPortable, folder: Path) -> None:
     config["architectures"] = [f"Folded{names['model']}"]
     config["auto_map"] = {
         "AutoConfig": f"{MODULE}.Folded{names['config']}",
-        _auto_class(model): f"{MODULE}.Folded{names['model']}",
+        **{name: f"{MODULE}.Folded{names['model']}" for name in _auto_classes(model)},
     }
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     code = CODE.format(**names, kind=config["model_type"])
@@ -142,10 +143,10 @@ def _require_known_classes(model: Any) -> None:
             )
 
 
-def _auto_class(model: Any) -> str:
+def _auto_classes(model: Any) -> list[str]:
+    found = []
     for name in AUTO_CLASSES:
-        mapping = getattr(transformers, name)._model_mapping
-        found = mapping.get(type(model.config), ())
-        if type(model) in (found if isinstance(found, (tuple, list)) else (found,)):
-            return name
-    return AUTO_CLASSES[-1]
+        known = getattr(transformers, name)._model_mapping.get(type(model.config), ())
+        if type(model) in (known if isinstance(known, (tuple, list)) else (known,)):
+            found.append(name)
+    return found or ["AutoModel"]

@@ -11,9 +11,8 @@ from torch import nn
 
 from repsurgery.affine import AffineMap, Identity, LowRank, Translation
 from repsurgery.errors import FoldError, MissingExtraError, ParameterError
-from repsurgery.lm.admission import checked_seam, only_map
+from repsurgery.lm.admission import checked_seam, only_map, require_plain
 from repsurgery.lm.seams import Seam
-from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.torch_maps import to_tensor
 from repsurgery.lm.weights import bias_of, is_conv1d, matrix_of
 
@@ -98,7 +97,8 @@ def to_lora(
     Model plus adapter equals the hook (test_the_adapter_equals_the_hook).
     """
     peft = _peft()
-    inner: Any = unwrapped(model)
+    require_plain(model)
+    inner: Any = model
     if constant not in ("carry", "omit"):
         raise ParameterError(f"constant is {constant!r}; it is 'carry' or 'omit'.")
     m = only_map(steering, strength, caller="to_lora")

@@ -12,7 +12,7 @@ from repsurgery.errors import FoldError, SiteError
 from repsurgery.lm.sites import Site, reading_model, resolve_site, site_names, unwrapped
 from repsurgery.lm.weights import is_linear, sizes
 
-__all__ = ["Seam", "find_seam", "foldable_sites", "nearest_foldable", "seams"]
+__all__ = ["Seam", "find_seam", "foldable_sites", "model_type", "nearest_foldable", "seams"]
 
 SUMS_BARE = frozenset(
     {"falcon", "gemma", "gpt2", "gpt_neox", "llama", "mistral", "opt", "phi", "phi3", "qwen2", "qwen3"}
@@ -92,7 +92,7 @@ def nearest_foldable(model: nn.Module, name: str, among: list[str] | None = None
         names = foldable_sites(model) if among is None else among
         order = {site: i for i, site in enumerate(site_names(model))}
     except SiteError:
-        return "In a model of unknown family, name a linear layer by its path."
+        return "In a model of unknown family, name a linear layer by its path, best one with a bias."
     if not names:
         return f"No named site of this model can hold it{where}."
     here = order.get(name, len(order))
@@ -116,7 +116,7 @@ def _inner(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> Seam 
     norm = _block_norm(model, modules, site.path)
     if norm is not None:
         return _norm_seam(modules, site.name, norm)
-    if _kind(model) not in SUMS_BARE:
+    if model_type(model) not in SUMS_BARE:
         return None
     mlp = resolve_site(model, f"{site.name}.mlp") if site.name.count(".") == 1 else None
     return _linear_seam(modules, site.name, "stream", mlp.writer) if mlp is not None and mlp.writer else None
@@ -153,7 +153,7 @@ def _reader(model: nn.Module, modules: dict[str, nn.Module]) -> str | None:
 
 
 def _block_norm(model: nn.Module, modules: dict[str, nn.Module], block: str) -> str | None:
-    inner = NORMED_SUMS.get(_kind(model))
+    inner = NORMED_SUMS.get(model_type(model))
     if inner is None or getattr(model.config, "do_layer_norm_before", False):
         return None
     path = f"{block}.{inner}"
@@ -187,5 +187,6 @@ def _is_layer_norm(module: nn.Module | None) -> bool:
     return isinstance(module, nn.LayerNorm) and module.weight is not None and module.bias is not None
 
 
-def _kind(model: nn.Module) -> str:
+def model_type(model: nn.Module) -> str:
+    """Return the family's name in the model's configuration; empty where there is none."""
     return str(getattr(getattr(model, "config", None), "model_type", ""))
