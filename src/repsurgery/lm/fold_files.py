@@ -116,7 +116,7 @@ def _write(model: Any, guard: NotPortable, folder: Path) -> None:
     config["architectures"] = [f"Folded{names['model']}"]
     config["auto_map"] = {
         "AutoConfig": f"{MODULE}.Folded{names['config']}",
-        **{name: f"{MODULE}.Folded{names['model']}" for name in _auto_classes(model)},
+        **dict.fromkeys(_auto_classes(model), f"{MODULE}.Folded{names['model']}"),
     }
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     code = CODE.format(**names, kind=config["model_type"])
