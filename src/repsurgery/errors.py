@@ -1,24 +1,29 @@
 """Every error and warning this package raises, each with what usually mends it."""
 
 __all__ = [
+    "BatchHalvedWarning",
     "CacheWarning",
     "CertificateError",
     "DataError",
     "ExtrapolationWarning",
     "FileFormatError",
+    "FoldError",
     "GainWarning",
     "InfeasibleWarning",
     "LabelError",
     "MissingExtraError",
     "ModelError",
+    "NonFiniteError",
     "NotNumericError",
     "ParameterError",
     "RowsNeededError",
     "ShapeError",
     "SingularCovarianceError",
     "SingularMapError",
+    "SiteError",
     "SurgeryError",
     "SurgeryWarning",
+    "TextError",
 ]
 
 
@@ -66,6 +71,22 @@ class FileFormatError(SurgeryError):
     """A file that is truncated, altered, of another kind or of a newer version. Write it again."""
 
 
+class SiteError(SurgeryError):
+    """A place the model does not have, or whose architecture is unknown. The message lists what was found."""
+
+
+class FoldError(SurgeryError):
+    """A map that the weights cannot hold at this site. Fold at a site the message names, or steer with hooks."""
+
+
+class TextError(SurgeryError):
+    """A text that is empty, too long for the context, or of another type. Drop it, cut it or set ``max_length``."""
+
+
+class NonFiniteError(SurgeryError):
+    """A steered state left the model's number range. Lower the strength, or fit with more rows or shrinkage."""
+
+
 class MissingExtraError(SurgeryError, ImportError):
     """An optional dependency is absent. The message names the extra to install."""
 
@@ -88,6 +109,10 @@ class GainWarning(SurgeryWarning):
 
 class ExtrapolationWarning(SurgeryWarning):
     """A strength outside [0, 1] leaves the geodesic between source and target."""
+
+
+class BatchHalvedWarning(SurgeryWarning):
+    """A batch did not fit into memory and was halved; a smaller ``batch_size`` avoids the lost attempt."""
 
 
 class CacheWarning(SurgeryWarning):

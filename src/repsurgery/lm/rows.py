@@ -1,0 +1,104 @@
+"""A steering function on rows of states: gate first, then the maps, only where they are wanted."""
+
+import torch
+
+from repsurgery.affine import AffineMap
+from repsurgery.arrays import Label
+from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
+from repsurgery.gates import AlwaysGate, LabelsGate
+from repsurgery.lm.torch_maps import TorchMap, as_torch_gate, as_torch_map, compute_dtype
+from repsurgery.surgery.function import EVERYBODY, SteeringFunction
+
+__all__ = ["RowSteering", "as_steering"]
+
+GATHER_BELOW = 0.8
+"""Share of gated rows below which picking them out is cheaper than mapping all rows and choosing afterwards."""
+
+
+def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
+    """Return what ``value`` steers by: an estimator's function, a function as it is, a bare map on every vector."""
+    found = getattr(value, "steering_", value)
+    if isinstance(found, AffineMap):
+        return SteeringFunction({EVERYBODY: found})
+    if not isinstance(found, SteeringFunction):
+        raise ParameterError(
+            f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
+        )
+    if isinstance(found.gate, LabelsGate) and EVERYBODY not in found.maps:
+        raise ParameterError(
+            "This steering function has gate='labels', and tokens carry no labels. Fit with a gate that reads vectors, "
+            "such as 'nearest-mean', or pass the map itself (estimator.map_) to steer every vector."
+        )
+    return found
+
+
+class RowSteering:
+    """Steer rows (n, d) of states in their own dtype; rows the gate leaves out come back bit for bit.
+
+    Parameters
+    ----------
+    steering : SteeringFunction
+    name : str
+        How error messages call it.
+    """
+
+    def __init__(self, steering: SteeringFunction, *, name: str) -> None:
+        self.dim = steering.dim
+        self._name = name
+        everybody = EVERYBODY in steering.maps or isinstance(steering.gate, AlwaysGate)
+        self._gate = None if everybody else as_torch_gate(steering.gate)
+        classes = steering.gate.classes or steering.classes
+        maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
+        self._maps = [(_code(classes, label), as_torch_map(m)) for label, m in maps.items()]
+
+    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+        """Return steered rows; ``X`` itself is not written to."""
+        if X.shape[1] != self.dim:
+            raise ShapeError(
+                f"{self._name} was made for {self.dim} features; the state there has {X.shape[1]}. "
+                "Fit it on vectors extracted at this site of this model."
+            )
+        if self._gate is None:
+            return self._mapped(X, self._maps[0][1])
+        codes = self._gate(X)
+        out = X
+        for code, m in self._maps:
+            out = self._choose(X, out, codes == code, m)
+        return out
+
+    def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> torch.Tensor:
+        n, gated = len(X), int(mask.sum())
+        if gated == 0:
+            return out
+        if gated == n:
+            return self._mapped(X, m)
+        if m.cheap or gated >= GATHER_BELOW * n:
+            return torch.where(mask[:, None], self._mapped(X, m, mask), out)
+        rows = mask.nonzero().squeeze(1)
+        return out.index_copy(0, rows, self._mapped(X[rows], m))
+
+    def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
+        Y = m(X.to(compute_dtype(X.dtype)))
+        top = Y.detach().abs().amax(dim=1)
+        # written so that NaN, which compares false with everything, is caught too
+        bad = ~(top <= torch.finfo(X.dtype).max)
+        if mask is not None:
+            bad &= mask
+        if bad.any():
+            self._refuse(X[bad])
+        return Y.to(X.dtype)
+
+    def _refuse(self, X: torch.Tensor) -> None:
+        if not torch.isfinite(X).all():
+            raise NonFiniteError(
+                f"{self._name} met a state with NaN or infinity before it touched it: the model produced it, or an "
+                "earlier site did. Run the model without steering, or steer that earlier site with a lower strength."
+            )
+        raise NonFiniteError(
+            f"{self._name} produced NaN or a value beyond {X.dtype} (the states reach {float(X.abs().max()):.3g}). "
+            "Lower the strength, fit with more rows or shrinkage, or run the model in a wider dtype."
+        )
+
+
+def _code(classes: tuple[Label, ...], label: Label) -> int:
+    return classes.index(label) if label in classes else -1

@@ -1,0 +1,125 @@
+"""Maps and gates as torch functions: the only crossing between NumPy values and tensors.
+
+A map keeps its structure: a translation is one addition, a diagonal one multiply-add, a low-rank map stays low-rank,
+a dense one is a single matrix product. Maps are computed in float32 for float32, bfloat16 and float16 states and in
+float64 for float64 states. Gates are scored in float64, so that a token is steered exactly when the NumPy gate says
+so, also where the states carry a large common offset.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
+from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate
+
+__all__ = ["TorchGate", "TorchMap", "as_torch_gate", "as_torch_map", "compute_dtype", "to_rows", "to_tensor"]
+
+Tensor: TypeAlias = torch.Tensor
+
+
+def compute_dtype(state: torch.dtype) -> torch.dtype:
+    """Return the dtype in which states of dtype ``state`` are mapped."""
+    return torch.float64 if state == torch.float64 else torch.float32
+
+
+def to_rows(state: Tensor) -> NDArray[np.float32]:
+    """Return states (..., d) as float32 rows on the host."""
+    rows: NDArray[np.float32] = state.detach().to(torch.float32).cpu().numpy()
+    return rows
+
+
+def to_tensor(array: Any) -> Tensor:
+    """Return a float64 tensor on the host that shares nothing with ``array``."""
+    return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
+
+
+class _Buffers:
+    """Arrays as tensors, copied once to each device and dtype that asks for them."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self._arrays = [np.array(a, dtype=np.float64, order="C") for a in arrays]
+        self._copies: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        key = (device, dtype)
+        if key not in self._copies:
+            # tensors born in inference mode could never be used for a gradient later
+            with torch.inference_mode(mode=False):
+                self._copies[key] = [torch.from_numpy(a).to(device=device, dtype=dtype) for a in self._arrays]
+        return self._copies[key]
+
+
+class TorchMap:
+    """An affine map on rows (n, d) in the dtype of those rows.
+
+    Attributes
+    ----------
+    cheap : bool
+        Whether mapping all rows costs less than picking some of them out: true of everything but a dense map.
+    """
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], act: Callable[..., Tensor], *, cheap: bool = True) -> None:
+        self._buffers = _Buffers(arrays)
+        self._act = act
+        self.cheap = cheap
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the mapped rows as a new tensor."""
+        return self._act(X, *self._buffers.on(X.device, X.dtype))
+
+
+def as_torch_map(m: AffineMap) -> TorchMap:
+    """Return ``m`` as a function of tensors, in the same structure."""
+    match m:
+        case Identity():
+            return TorchMap([], torch.clone)
+        case Translation():
+            return TorchMap([m.shift], torch.add)
+        case Diagonal():
+            return TorchMap([m.scale, m.offset], lambda X, scale, offset: torch.addcmul(offset, X, scale))
+        case LowRank():
+            return TorchMap([m.left.T, m.right.T, m.offset, m.scale], _low_rank)
+    return TorchMap([m.weight.T, m.bias], lambda X, W, b: torch.addmm(b, X, W), cheap=False)
+
+
+def _low_rank(X: Tensor, left: Tensor, right: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
+    return torch.addmm(torch.addcmul(offset, X, scale), X @ right, left)
+
+
+class TorchGate:
+    """A gate on states (n, d) of any dtype: the index of each row's class, (n,)."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], scores: Callable[..., Tensor]) -> None:
+        self._buffers = _Buffers(arrays)
+        self._scores = scores
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the class index of each row; a lone score that is not negative means the second class."""
+        precise = torch.float32 if X.device.type == "mps" else torch.float64  # that device has no float64
+        scores = self._scores(X.to(precise), *self._buffers.on(X.device, precise))
+        return (scores[:, 0] >= 0).long() if scores.shape[1] == 1 else scores.argmax(dim=1)
+
+
+def as_torch_gate(gate: Gate) -> Callable[[Tensor], Tensor]:
+    """Return ``gate`` as a function of tensors; a gate of unknown make decides on the host."""
+    match gate:
+        case LinearGate():
+            return TorchGate([gate.intercept, gate.coef.T], lambda X, c, G: torch.addmm(c, X, G))
+        case MLPGate():
+            return TorchGate([gate.hidden, gate.hidden_bias, gate.readout, gate.readout_bias], _mlp)
+        case QuadraticGate():
+            return TorchGate([gate.means, gate.whiteners, gate.constants], _quadratic)
+    return lambda X: torch.from_numpy(np.asarray(gate.codes(to_rows(X)), dtype=np.int64)).to(X.device)
+
+
+def _mlp(X: Tensor, hidden: Tensor, hidden_bias: Tensor, readout: Tensor, readout_bias: Tensor) -> Tensor:
+    return torch.addmm(readout_bias, torch.addmm(hidden_bias, X, hidden).relu(), readout)
+
+
+def _quadratic(X: Tensor, means: Tensor, whiteners: Tensor, constants: Tensor) -> Tensor:
+    squares = [((X - mean) @ A.T).square().sum(dim=1) for mean, A in zip(means, whiteners, strict=True)]
+    return constants - 0.5 * torch.stack(squares, dim=1)
