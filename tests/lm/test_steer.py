@@ -234,7 +234,7 @@ def test_a_map_too_strong_for_the_dtype_says_so_and_the_model_recovers():
     model = tiny_model("llama", dtype=torch.float16)
     ids, mask = prompts()
     before = run(model, ids, mask)
-    with pytest.raises(NonFiniteError, match="'layers.0'.*Lower the strength"):  # noqa: SIM117 - the order is the point
+    with pytest.raises(NonFiniteError, match=r"'layers\.0'.*Lower the strength"):  # noqa: SIM117 - the order is the point
         with lm.steer(model, {"layers.0": rs.Translation(np.full(WIDTH, 1e6))}):
             run(model, ids, mask)
     assert torch.equal(run(model, ids, mask), before)
