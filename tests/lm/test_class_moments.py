@@ -3,7 +3,7 @@ import pytest
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import LabelError, ParameterError
+from repsurgery.errors import BatchHalvedWarning, LabelError, ParameterError, SurgeryError
 from repsurgery.lm.class_moments import _Sums
 from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
@@ -88,6 +88,26 @@ def test_no_more_than_twice_d_rows_are_ever_held():
         sums.take(index, np.zeros(5, dtype=np.intp), {"final": rows[index]})
         assert sum(len(part) for parts in sums._rows.values() for part in parts) < 2 * WIDTH
     assert_same(sums.moments()["final"], rs.ClassMoments.of(rows, ["a"] * 1000))
+
+
+def test_a_batch_added_in_part_is_neither_saved_nor_added_twice(model, tokenizer, tmp_path, monkeypatch):
+    options = {"sites": SITES, "pooling": "all", "batch_size": 10, "progress": False, "work_dir": tmp_path}
+    fold, calls = _Sums._fold, []
+
+    def fails_once(self, site, code, **how):
+        calls.append(site)
+        if len(calls) == 20:
+            raise MemoryError
+        fold(self, site, code, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Sums, "_fold", fails_once)
+        with pytest.warns(BatchHalvedWarning), pytest.raises(SurgeryError, match="Start the call again"):
+            lm.class_moments(model, tokenizer, SOME, LABELS, **options)
+    found = lm.class_moments(model, tokenizer, SOME, LABELS, **options)
+    expected = lm.class_moments(model, tokenizer, SOME, LABELS, **{**options, "work_dir": None})
+    for site in SITES:
+        assert_same(found[site], expected[site])
 
 
 def test_moments_fit_an_estimator(model, tokenizer):
