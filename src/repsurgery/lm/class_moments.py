@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.arrays import Label, check_labels
-from repsurgery.errors import ParameterError
+from repsurgery.errors import ParameterError, SurgeryError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.reading import Pooling, check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
@@ -127,6 +127,7 @@ class _Sums:
         self._rows: dict[tuple[str, int], list[NDArray[np.float32]]] = {}
         self._done = np.zeros(n, dtype=bool)
         self._saved = 0
+        self._torn = False
         self._save_at = time.monotonic() + SAVE_SECONDS
         if folder is not None and (folder / "progress.safetensors").is_file():
             self._load(folder)
@@ -138,11 +139,18 @@ class _Sums:
 
     def take(self, index: list[int], codes: NDArray[np.intp], found: dict[str, NDArray[np.float32]]) -> None:
         """Add the texts at ``index``, whose rows at each site have class ``codes``."""
+        if self._torn:
+            raise SurgeryError(
+                "An earlier batch was added at some sites only (see the error before this one). Start the call again; "
+                "with a work_dir it goes on from the last save."
+            )
+        self._torn = True
         for site, rows in found.items():
             for code in np.unique(codes).tolist():
                 self._rows.setdefault((site, code), []).append(rows[codes == code])
                 self._fold(site, code)
         self._done[index] = True
+        self._torn = False
         if self._folder is not None and time.monotonic() > self._save_at:
             self.save()
 
@@ -173,7 +181,7 @@ class _Sums:
 
     def save(self) -> None:
         """Write the sums of each site, then the note that makes them valid, then drop the older ones."""
-        if self._folder is None or int(self._done.sum()) == self._saved:
+        if self._folder is None or self._torn or int(self._done.sum()) == self._saved:
             return
         with uninterrupted():
             start = time.monotonic()

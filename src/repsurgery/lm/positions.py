@@ -33,15 +33,14 @@ class Forward:
         How many positions the cache already holds; column j of this pass is position ``offset + j``.
     prompt : int or None
         The prompt's length where `generate` runs, padding included; None in a plain forward, which is all prompt.
-    real : (batch, length) bool tensor, or None
-        False on padding; None where there is none.
+    mask : attention mask as the model got it, or None
     """
 
     batch: int
     length: int
     offset: int
     prompt: int | None
-    real: torch.Tensor | None
+    mask: Any
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
     def wanted(self, positions: Positions) -> torch.Tensor | bool:
@@ -65,17 +64,28 @@ class Forward:
         return self._columns(first, stop)
 
     def _columns(self, first: int, stop: int) -> torch.Tensor | bool:
+        real = self._real()
         if (first, stop) == (0, self.length):
-            return True if self.real is None else self.real
+            return True if real is None else real
         chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
         chosen[:, first:stop] = True
-        return chosen if self.real is None else chosen.to(self.real.device) & self.real
+        return chosen if real is None else chosen.to(real.device) & real
 
     def _last_real(self) -> torch.Tensor:
-        real = torch.ones(self.batch, self.length, dtype=torch.bool) if self.real is None else self.real
+        real = self._real()
+        if real is None:
+            return self._last_column()
         columns = torch.arange(self.length, device=real.device)
         last = torch.where(real, columns, -1).amax(dim=1, keepdim=True)
         return columns == last
+
+    def _last_column(self) -> torch.Tensor:
+        chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
+        chosen[:, -1] = True
+        return chosen
+
+    def _real(self) -> torch.Tensor | None:
+        return _real(self.mask, self.batch, self.length, self.offset)
 
 
 def forward_of(arguments: dict[str, Any], prompt: int | None) -> Forward | None:
@@ -85,8 +95,7 @@ def forward_of(arguments: dict[str, Any], prompt: int | None) -> Forward | None:
         return None
     batch, length = tokens.shape[:2]
     offset = _cached(arguments.get("past_key_values"))
-    real = _real(arguments.get("attention_mask"), batch, length, offset)
-    return Forward(batch, length, offset, prompt, real)
+    return Forward(batch, length, offset, prompt, arguments.get("attention_mask"))
 
 
 def _cached(cache: Any) -> int:

@@ -49,7 +49,8 @@ class RowSteering:
         self._gate = None if everybody else as_torch_gate(steering.gate)
         classes = steering.gate.classes or steering.classes
         maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
-        self._maps = [(_code(classes, label), as_torch_map(m)) for label, m in maps.items()]
+        self._maps = {_code(classes, label): as_torch_map(m) for label, m in maps.items()}
+        self._only = next(iter(self._maps.values()))
 
     def __call__(self, X: torch.Tensor) -> torch.Tensor:
         """Return steered rows; ``X`` itself is not written to."""
@@ -59,10 +60,13 @@ class RowSteering:
                 "Fit it on vectors extracted at this site of this model."
             )
         if self._gate is None:
-            return self._mapped(X, self._maps[0][1])
+            return self._mapped(X, self._only)
         codes = self._gate(X)
+        if len(X) == 1:
+            wanted = self._maps.get(int(codes))
+            return X if wanted is None else self._mapped(X, wanted)
         out = X
-        for code, m in self._maps:
+        for code, m in self._maps.items():
             out = self._choose(X, out, codes == code, m)
         return out
 
@@ -79,16 +83,16 @@ class RowSteering:
 
     def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
         Y = m(X.to(compute_dtype(X.dtype)))
-        top = Y.detach().abs().amax(dim=1)
-        # written so that NaN, which compares false with everything, is caught too
-        bad = ~(top <= torch.finfo(X.dtype).max)
-        if mask is not None:
-            bad &= mask
-        if bad.any():
-            self._refuse(X[bad])
+        limit = torch.finfo(X.dtype).max
+        # one number tells that all is well; NaN compares false with everything and so is caught too
+        if not float(torch.linalg.vector_norm(Y.detach(), torch.inf)) <= limit:
+            bad = ~(Y.detach().abs().amax(dim=1) <= limit)
+            self._refuse(X[bad if mask is None else bad & mask])
         return Y.to(X.dtype)
 
     def _refuse(self, X: torch.Tensor) -> None:
+        if len(X) == 0:
+            return
         if not torch.isfinite(X).all():
             raise NonFiniteError(
                 f"{self._name} met a state with NaN or infinity before it touched it: the model produced it, or an "

@@ -9,7 +9,7 @@ from torch import nn
 from repsurgery.errors import SiteError
 from repsurgery.lm.architectures import ARCHITECTURES, Architecture, Paths
 
-__all__ = ["Site", "reading_model", "resolve_site", "site_names", "unwrapped"]
+__all__ = ["Site", "entrances", "reading_model", "resolve_site", "site_names", "unwrapped"]
 
 _BLOCK = re.compile(r"layers\.(\d+)(?:\.(attn|mlp))?")
 _NAMES = '"final", "layers.N", "layers.N.attn", "layers.N.mlp", "embeddings"'
@@ -86,9 +86,20 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def reading_model(model: nn.Module) -> nn.Module:
-    """Return the part of ``model`` below its output layer, which receives mask and cache in every call."""
+    """Return the part of ``model`` below its output layer."""
     base = getattr(model, "base_model", None)
     return base if isinstance(base, nn.Module) else model
+
+
+def entrances(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that may receive a call's mask and cache: the model and the one that owns its blocks."""
+    layout = _layout(model)
+    if layout is None:
+        inner = reading_model(model)
+    else:
+        modules = dict(model.named_modules())
+        inner = modules[_blocks(model, modules, layout)[0]]
+    return [model] if inner is model else [model, inner]
 
 
 def _layout(model: nn.Module) -> Architecture | None:

@@ -101,7 +101,7 @@ class TorchGate:
         """Return the class index of each row; a lone score that is not negative means the second class."""
         precise = torch.float32 if X.device.type == "mps" else torch.float64  # that device has no float64
         scores = self._scores(X.to(precise), *self._buffers.on(X.device, precise))
-        return (scores[:, 0] >= 0).long() if scores.shape[1] == 1 else scores.argmax(dim=1)
+        return scores[:, 0] >= 0 if scores.shape[1] == 1 else scores.argmax(dim=1)
 
 
 def as_torch_gate(gate: Gate) -> Callable[[Tensor], Tensor]:

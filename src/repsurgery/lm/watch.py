@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from repsurgery.lm.positions import Forward, forward_of
-from repsurgery.lm.sites import reading_model
+from repsurgery.lm.sites import entrances
 
 __all__ = ["Watch", "steering_in_force", "watching"]
 
@@ -35,12 +35,11 @@ class Watch:
     def __init__(self, model: nn.Module) -> None:
         self.notes: list[str] = []
         self._local = threading.local()
-        base = reading_model(model)
-        self._signature = inspect.signature(base.forward)
-        self._handles = [
-            base.register_forward_pre_hook(self._enter, with_kwargs=True),
-            base.register_forward_hook(self._leave, always_call=True),
-        ]
+        self._top = id(model)
+        self._handles: list[Any] = []
+        for module in entrances(model):
+            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
         # only a model that can generate is shadowed; an encoder has nothing to shadow
         generate: Any = getattr(model, "generate", None)
         self._shadowed = callable(generate)
@@ -51,7 +50,8 @@ class Watch:
     @property
     def current(self) -> Forward | None:
         """The pass now running; None where a module is called on its own."""
-        return getattr(self._local, "forward", None)
+        running = self._of_this_thread("running")
+        return running[-1] if running else None
 
     def remove(self, model: nn.Module) -> None:
         """Leave the model as it was found."""
@@ -63,27 +63,36 @@ class Watch:
             vars(model)["generate"] = self._before
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        bound = self._signature.bind_partial(*args, **kwargs).arguments
-        prompts = getattr(self._local, "prompts", [])
-        self._local.forward = forward_of({**bound.pop("kwargs", {}), **bound}, prompts[-1] if prompts else None)
+        named = _by_name(module.forward, args, kwargs) if args else kwargs
+        prompts, running = self._of_this_thread("prompts"), self._of_this_thread("running")
+        if id(module) == self._top:
+            running.clear()  # torch calls no hook after Ctrl-C, so a pass may never have been left
+        running.append(None)
+        running[-1] = forward_of(named, prompts[-1] if prompts else None)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._local.forward = None
+        del self._of_this_thread("running")[-1:]
 
     def _noting_prompts(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(generate)
-
         @functools.wraps(generate)
         def noting(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind_partial(*args, **kwargs).arguments
-            prompts = self._local.__dict__.setdefault("prompts", [])
-            prompts.append(_prompt_length({**bound.pop("kwargs", {}), **bound}))
+            prompts = self._of_this_thread("prompts")
+            prompts.append(_prompt_length(_by_name(generate, args, kwargs)))
             try:
                 return generate(*args, **kwargs)
             finally:
                 prompts.pop()
 
         return noting
+
+    def _of_this_thread(self, name: str) -> list[Any]:
+        found: list[Any] = vars(self._local).setdefault(name, [])
+        return found
+
+
+def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    bound = inspect.signature(function).bind_partial(*args, **kwargs).arguments
+    return {**bound.pop("kwargs", {}), **bound}
 
 
 def _prompt_length(arguments: dict[str, Any]) -> int:
