@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
+from repsurgery import datasets, lm, scorers
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
@@ -26,10 +27,12 @@ def test_importing_the_package_needs_no_framework():
         assert f"'{name}'" not in loaded
 
 
-@pytest.mark.parametrize("name", rs.__all__)
-def test_every_public_name_is_documented(name):
-    value = getattr(rs, name)
-    assert value.__doc__
+ROOMS = {"repsurgery": rs, "lm": lm, "datasets": datasets, "scorers": scorers}
+
+
+@pytest.mark.parametrize(("room", "name"), [(room, name) for room, module in ROOMS.items() for name in module.__all__])
+def test_every_public_name_is_documented(room, name):
+    assert getattr(ROOMS[room], name).__doc__
     assert re.search(rf"\b{name}\b", DOCS), f"{name} is not mentioned in README.md or docs/"
 
 
