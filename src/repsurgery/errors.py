@@ -2,6 +2,7 @@
 
 __all__ = [
     "BatchHalvedWarning",
+    "CacheWarning",
     "CertificateError",
     "DataError",
     "ExtrapolationWarning",
@@ -11,6 +12,7 @@ __all__ = [
     "InfeasibleWarning",
     "LabelError",
     "MissingExtraError",
+    "ModelError",
     "NonFiniteError",
     "ParameterError",
     "RowsNeededError",
@@ -84,6 +86,10 @@ class MissingExtraError(SurgeryError, ImportError):
     """An optional dependency is absent. The message names the extra to install."""
 
 
+class ModelError(SurgeryError):
+    """A model that cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
+
+
 class SurgeryWarning(UserWarning):
     """Base of every warning of this package."""
 
@@ -98,6 +104,10 @@ class GainWarning(SurgeryWarning):
 
 class ExtrapolationWarning(SurgeryWarning):
     """A strength outside [0, 1] leaves the geodesic between source and target."""
+
+
+class CacheWarning(SurgeryWarning):
+    """A cached file no longer matches its digest; it is built again from its source."""
 
 
 class BatchHalvedWarning(SurgeryWarning):

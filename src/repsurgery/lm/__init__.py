@@ -1,4 +1,4 @@
-"""Surgery on live language models: read, steer, generate, score."""
+"""Surgery on live language models: load, read, steer, generate, score."""
 
 from repsurgery.errors import MissingExtraError
 
@@ -13,6 +13,7 @@ except ImportError as error:
 from repsurgery.lm.class_moments import class_moments
 from repsurgery.lm.extract import extract
 from repsurgery.lm.generate import Generation, generate
+from repsurgery.lm.models import load
 from repsurgery.lm.score import Divergence, LogLikelihood, kl_divergence, log_likelihoods
 from repsurgery.lm.sites import Site, resolve_site, site_names
 from repsurgery.lm.steer import steer
@@ -28,6 +29,7 @@ __all__ = [
     "extract",
     "generate",
     "kl_divergence",
+    "load",
     "log_likelihoods",
     "resolve_site",
     "site_names",

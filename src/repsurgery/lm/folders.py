@@ -1,0 +1,114 @@
+"""A folder that is built once, appears whole or not at all, and is checked each time it is used."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from repsurgery.errors import CacheWarning, ModelError
+
+__all__ = ["CACHE_VARIABLE", "build_once", "cache_root", "flaw", "sha256"]
+
+CACHE_VARIABLE = "REPSURGERY_CACHE"
+_MANIFEST = "repsurgery.json"
+_BUILDING = ".building-"
+
+
+def cache_root() -> Path:
+    """Return the folder of converted models: ``REPSURGERY_CACHE``, else the platform's user cache."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library" / "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "repsurgery"
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def flaw(folder: Path, *, source: str) -> str | None:
+    """Return what keeps ``folder`` from being used as built from ``source``, or None when every digest matches."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest["source"] != source:
+            return "it was built from another source"
+        files = dict(manifest["files"])
+    except FileNotFoundError:
+        return "it has no manifest"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its manifest cannot be read ({error})"
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if sha256(folder / name) != digest:
+            return f"{name} does not match its digest"
+    return None
+
+
+def build_once(folder: Path, build: Callable[[Path], None], *, source: str) -> Path:
+    """Return ``folder``, built by ``build`` unless it is already there and sound.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the result lives; its parent is created.
+    build : callable
+        Fills the empty folder it is given. It may be killed at any moment: nothing appears at ``folder`` before
+        it returned and every file was digested. Processes that ask at the same time wait for the first.
+    source : str
+        Digest of what is built from; a folder built from anything else is built again.
+    """
+    if flaw(folder, source=source) is None:
+        return folder
+    from filelock import FileLock
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f".{folder.name}.lock"):
+            reason = flaw(folder, source=source)
+            if reason is None:
+                return folder
+            if folder.exists():
+                warnings.warn(f"{folder} is built again: {reason}.", CacheWarning, stacklevel=2)
+            for abandoned in folder.parent.glob(f"{_BUILDING}{folder.name}-*"):
+                shutil.rmtree(abandoned, ignore_errors=True)
+            _build(folder, build, source)
+    except OSError as error:
+        raise ModelError(
+            f"The converted model cannot be kept in {folder.parent} ({error}). "
+            f"Free some space, or set {CACHE_VARIABLE} to a folder that can be written."
+        ) from error
+    return folder
+
+
+def _build(folder: Path, build: Callable[[Path], None], source: str) -> None:
+    workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_BUILDING}{folder.name}-"))
+    try:
+        # one level down: mkdtemp's own folder is private to the user, a cache need not be
+        fresh = workshop / "fresh"
+        fresh.mkdir()
+        build(fresh)
+        files = {path.relative_to(fresh).as_posix(): sha256(path) for path in fresh.rglob("*") if path.is_file()}
+        manifest = json.dumps({"source": source, "files": files}, indent=1, sort_keys=True)
+        (fresh / _MANIFEST).write_text(manifest, encoding="utf-8")
+        # safetensors writes for its user alone; a cache shared with others must open for them
+        mode = (fresh / _MANIFEST).stat().st_mode
+        for name in files:
+            (fresh / name).chmod(mode)
+        if folder.exists():
+            folder.rename(workshop / "flawed")
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""`LinearScorer`: the linear toxicity model inside the wheel of alt-profanity-check."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from repsurgery.errors import DataError, MissingExtraError
+
+__all__ = ["LinearScorer"]
+
+_PACKAGE = "alt-profanity-check"
+_WEIGHTS = ("profanity_check/data/model.joblib", "profanity_check/data/vectorizer.joblib")
+_INSTALL = "The linear toxicity scorer needs alt-profanity-check: pip install 'repsurgery[scorers]'"
+
+
+class LinearScorer:
+    """Score texts by a calibrated linear support vector machine on word counts, some 40,000 texts a second.
+
+    Against 9,949 archived Perspective scores its area under the curve is .883; it reads words, not sentences, and so
+    cannot tell an insult from its quotation.
+
+    Attributes
+    ----------
+    name : str
+    version : str
+        Of the package that holds the weights.
+    digest : str
+        SHA-256 over the weight files.
+
+    Examples
+    --------
+    >>> from repsurgery.scorers import LinearScorer
+    >>> polite, rude, empty = LinearScorer()(["Thank you kindly.", "You stupid idiot.", " "])
+    >>> polite < 0.1 < 0.9 < rude, empty
+    (True, None)
+    """
+
+    __slots__ = ("digest", "name", "version")
+
+    def __init__(self) -> None:
+        self.name = _PACKAGE
+        self.version, self.digest = _identity()
+
+    def __call__(self, texts: Sequence[str]) -> list[float | None]:
+        """Return the probability (n,) that each text is toxic; None for texts without a visible character."""
+        if isinstance(texts, str):
+            raise DataError("LinearScorer takes a list of texts and got one text. Pass [text].")
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"LinearScorer got a {type(text).__name__} at position {row}. Pass texts only.")
+        kept = [text for text in texts if text.strip()]
+        if not kept:
+            return [None] * len(texts)
+        try:
+            from profanity_check import predict_prob
+        except ImportError as error:
+            raise MissingExtraError(_INSTALL) from error
+        scores = iter(predict_prob(kept).tolist())
+        return [next(scores) if text.strip() else None for text in texts]
+
+
+@cache
+def _identity() -> tuple[str, str]:
+    """Return version and digest, read from the installed files without unpickling them."""
+    try:
+        package = metadata.distribution(_PACKAGE)
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError(_INSTALL) from error
+    sha = hashlib.sha256()
+    for name in _WEIGHTS:
+        sha.update(Path(str(package.locate_file(name))).read_bytes())
+    return package.version, sha.hexdigest()
