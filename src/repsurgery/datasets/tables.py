@@ -58,7 +58,7 @@ def read_table(path: str | os.PathLike[str], *, text: str = "text", label: str =
 def _cell(row: Row, column: str) -> str:
     value = row.get(column)
     # NaN is the only value that differs from itself; tables use it for "nothing here"
-    return "" if value is None or value != value else str(value).strip()  # noqa: PLR0124
+    return "" if value is None or value != value else str(value).strip()
 
 
 def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, str]) -> None:
