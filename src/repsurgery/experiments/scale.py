@@ -27,7 +27,7 @@ class Scale:
     neutral: int
 
 
-FULL = Scale(fitted=280, held_out=70, prompts=20, samples=3, tokens=20, neutral=6)
+FULL = Scale(fitted=200, held_out=60, prompts=15, samples=3, tokens=20, neutral=4)
 """Under five minutes on two cores that have other work too."""
 QUICK = Scale(fitted=60, held_out=20, prompts=4, samples=2, tokens=10, neutral=2)
 """A look at the whole in under a minute; its numbers mean little."""

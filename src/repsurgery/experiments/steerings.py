@@ -7,7 +7,7 @@ import numpy as np
 
 import repsurgery as rs
 from repsurgery.arrays import Labels, Matrix, Rows
-from repsurgery.errors import GainWarning
+from repsurgery.errors import CertificateError, GainWarning
 from repsurgery.results import CertifiedMap, Cloud, Scope
 
 __all__ = ["Fitted", "Split", "clouds", "fit_all"]
@@ -40,7 +40,8 @@ def fit_all(split: Split, source: str, target: str) -> list[Fitted]:
     """
     found: list[Fitted] = []
     scopes: tuple[tuple[Scope, str], ...] = (("selective", "nearest-mean"), ("all", "always"))
-    with warnings.catch_warnings():
+    # with fewer rows than dimensions the certificate's probe separates the classes, and takes the logarithm of 0
+    with warnings.catch_warnings(), np.errstate(divide="ignore"):
         # the certificate states the gain, and the report shows it
         warnings.simplefilter("ignore", GainWarning)
         for method, shrinkage in ((rs.MeanMatching, "none"), (rs.MiMiC, "oas")):
@@ -57,8 +58,16 @@ def fit_all(split: Split, source: str, target: str) -> list[Fitted]:
 
 def _certified(est: rs.MeanMatching | rs.MiMiC | rs.LEACE, scope: Scope, split: Split) -> Fitted:
     method = type(est).__name__
-    certified = CertifiedMap(method, scope, est.certify(split.X, split.z), est.certify(split.X_held, split.z_held))
-    return Fitted(method, scope, est.steering_, certified)
+    fitted, held_out = est.certify(split.X, split.z), est.certify(split.X_held, split.z_held)
+    return Fitted(method, scope, est.steering_, CertifiedMap(method, scope, fitted, held_out, _supported(est, split)))
+
+
+def _supported(est: rs.MeanMatching | rs.MiMiC | rs.LEACE, split: Split) -> bool:
+    try:
+        est.verify(split.X_held, split.z_held)
+    except CertificateError:
+        return False
+    return True
 
 
 def clouds(split: Split, fitted: list[Fitted], source: str, target: str) -> list[Cloud]:

@@ -33,9 +33,9 @@ def page(record: DemoRecord) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(record.model)}, steered while it generates. '
         f"Every figure below was computed in one run of {total:.0f} seconds.</p>",
+        _table(outcomes_table(record)),
         "<h2>What to keep in mind</h2>",
         "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in record.notes) + "</ul>",
-        _table(outcomes_table(record)),
         "<h2>Toxicity against fluency</h2>",
         _figure(plot_tradeoff(record), "Filled: every vector is steered. Hollow: only vectors the gate picks."),
         _table(certificates_table(record)),

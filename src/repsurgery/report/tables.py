@@ -26,9 +26,11 @@ def number(value: float | None, digits: int = 3) -> str:
         return "–"
     if not math.isfinite(value):
         return "none" if math.isnan(value) else "∞"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:#.{digits}g}".rstrip(".") if value else "0"
-    return f"{value:.0e}"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10**digits:
+        return f"{value:.0f}" if abs(value) < 1e6 else f"{value:.1e}"
+    return f"{value:#.{digits}g}".rstrip(".") if abs(value) >= 1e-3 else f"{value:.0e}"
 
 
 def outcomes_table(record: DemoRecord) -> Table:
@@ -86,18 +88,20 @@ _ON_MAP = (
 
 def certificates_table(record: DemoRecord) -> Table:
     """Return every certificate, on the fitted and on the held-out rows, beside the untouched rows."""
-    headings = ("configuration", "rows", *(heading for heading, _ in _ON_MAP))
+    headings = ("configuration", "rows", *(heading for heading, _ in _ON_MAP), "claims")
     rows = [
         _untouched("fitted", record.certificates[0].fitted),
         _untouched("held out", record.certificates[0].held_out),
     ]
     for c in record.certificates:
-        rows += [_certified(c, "fitted", c.fitted), _certified(c, "held out", c.held_out)]
+        verdict = "supported" if c.supported else "not supported"
+        rows += [_certified(c, "fitted", c.fitted, "–"), _certified(c, "held out", c.held_out, verdict)]
     caption = (
         f"Gaps between {record.source} and {record.target} after the map is applied by the labels; 'as gated': when "
         "the gate decides by itself, or every vector is moved. Fitted rows: what the certificate in the file claims. "
         "Held out: the same measures on texts that took no part; the difference is what sampling costs. Where there "
-        "are fewer rows than dimensions a linear probe explains any labels, so R² near 1 there means little."
+        "are fewer rows than dimensions a linear probe explains any labels, so R² near 1 there means little. "
+        "'claims': whether the held-out rows support what the method claims, within sampling error."
     )
     return Table("Certificates", headings, tuple(rows), caption)
 
@@ -105,11 +109,11 @@ def certificates_table(record: DemoRecord) -> Table:
 def _untouched(rows: str, certificate: Certificate) -> tuple[str, ...]:
     pair = max(certificate.by_source.values(), key=lambda record: record.mean_gap_before)
     before = (pair.mean_gap_before, pair.covariance_gap_before, pair.ebbn_before, pair.probe_r2_before)
-    return ("untouched", rows, *(number(value) for value in before), "0", "1", "–", "–")
+    return ("untouched", rows, *(number(value) for value in before), "0", "1", "–", "–", "–")
 
 
-def _certified(c: CertifiedMap, rows: str, certificate: Certificate) -> tuple[str, ...]:
-    return (f"{c.method}, {c.scope}", rows, *(number(getattr(certificate, name)) for _, name in _ON_MAP))
+def _certified(c: CertifiedMap, rows: str, certificate: Certificate, verdict: str) -> tuple[str, ...]:
+    return (f"{c.method}, {c.scope}", rows, *(number(getattr(certificate, name)) for _, name in _ON_MAP), verdict)
 
 
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}

@@ -59,12 +59,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedMap:
-    """A configuration's certificate on the rows of the fit, and re-issued on rows that took no part in it."""
+    """A configuration's certificate on the rows of the fit, and re-issued on rows that took no part in it.
+
+    Attributes
+    ----------
+    supported : bool
+        Whether the held-out rows support what the method claims, within sampling error.
+    """
 
     method: str
     scope: Scope
     fitted: Certificate
     held_out: Certificate
+    supported: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
