@@ -19,4 +19,4 @@ def test_the_quick_demo_reports_every_configuration(run, model_folder, tmp_path)
             assert f"{method}, {scope}" in result.stdout
             assert f"{method}, {scope}" in page
     assert str(tmp_path / "report" / "index.html") in result.stdout
-    assert "7/7" in result.stdout
+    assert "7/7 LEACE, all" in result.stdout

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from repsurgery import lm
+from repsurgery.arrays import Rows
 from repsurgery.datasets import LabelledTexts, load_courtesy, load_prompts
 from repsurgery.errors import DataError
 from repsurgery.experiments.evaluation import Bench, evaluate
@@ -17,7 +17,8 @@ from repsurgery.experiments.neutral import NEUTRAL
 from repsurgery.experiments.scale import FULL, Scale
 from repsurgery.experiments.steerings import Fitted, Split, clouds, fit_all
 from repsurgery.lm.embedded import EMBEDDED
-from repsurgery.results import DemoRecord, Outcome, environment
+from repsurgery.lm.twins import Twin, each, one_thread_each, twins
+from repsurgery.results import DemoRecord, Outcome, Scope, environment
 from repsurgery.scorers import LinearScorer, ToxicityScorer
 
 __all__ = ["Subject", "run_demo"]
@@ -66,18 +67,16 @@ def run_demo(
         Told what begins.
     """
     clock = _Clock(announce)
-    with _one_thread():
+    with one_thread_each():
         with clock.step(f"Loading {model} (converted once, on first use)"):
             subject = subject or Subject()
-            network, tokenizer = lm.load(model)
+            pair = twins(*lm.load(model))
         with clock.step(f"Reading {2 * (scale.fitted + scale.held_out)} texts at site {site!r}"):
-            split = _read(network, tokenizer, subject, scale, site, seed, progress=progress)
+            split = _read(pair, subject, scale, site, seed, progress=progress)
         with clock.step("Fitting and certifying three methods"):
             fitted = fit_all(split, subject.source, subject.target)
             seen = clouds(split, fitted, subject.source, subject.target)
         bench = Bench(
-            model=network,
-            tokenizer=tokenizer,
             site=site,
             source=subject.source,
             gate=fitted[0].steering.gate,
@@ -88,7 +87,8 @@ def run_demo(
             seed=seed,
             progress=progress,
         )
-        outcomes = _outcomes(bench, fitted, clock)
+        with clock.step(f"Generating under {len(fitted) + 1} configurations, {len(pair)} at a time"):
+            outcomes = _outcomes(bench, pair, fitted, announce)
     return DemoRecord(
         model=_model_name(model),
         corpus=f"{subject.corpus.name} ({subject.corpus.source}), SHA-256 {subject.corpus.digest}",
@@ -96,7 +96,7 @@ def run_demo(
         source=subject.source,
         target=subject.target,
         settings={"site": site, "pooling": "last", "seed": str(seed), **{k: str(v) for k, v in asdict(scale).items()}},
-        environment={**environment(), "torch threads": "1"},
+        environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
         seconds=clock.seconds,
         prompts=bench.prompts,
         outcomes=outcomes,
@@ -106,19 +106,19 @@ def run_demo(
     )
 
 
-def _outcomes(bench: Bench, fitted: list[Fitted], clock: "_Clock") -> tuple[Outcome, ...]:
-    outcomes = []
-    with clock.step(f"1/{len(fitted) + 1} Generating: base"):
-        outcomes.append(evaluate(bench, "base", "none", None))
-    for i, f in enumerate(fitted, start=2):
-        with clock.step(f"{i}/{len(fitted) + 1} Generating: {f.method}, {f.scope}"):
-            outcomes.append(evaluate(bench, f.method, f.scope, f.steering))
-    return tuple(outcomes)
+def _outcomes(bench: Bench, pair: list[Twin], fitted: list[Fitted], announce: Announce) -> tuple[Outcome, ...]:
+    configurations: list[tuple[str, Scope, Any]] = [("base", "none", None)]
+    configurations += [(f.method, f.scope, f.steering) for f in fitted]
+
+    def run(twin: Twin, number: int) -> Outcome:
+        method, scope, steering = configurations[number]
+        announce(f"{number + 1}/{len(configurations)} {method}" + (f", {scope}" if steering is not None else ""))
+        return evaluate(bench, twin, method, scope, steering)
+
+    return tuple(each(run, range(len(configurations)), pair))
 
 
-def _read(
-    network: Any, tokenizer: Any, subject: Subject, scale: Scale, site: str, seed: int, *, progress: bool
-) -> Split:
+def _read(pair: list[Twin], subject: Subject, scale: Scale, site: str, seed: int, *, progress: bool) -> Split:
     labels = np.array(subject.corpus.labels)
     rng = np.random.default_rng(seed)
     fitted, held = [], []
@@ -132,7 +132,14 @@ def _read(
         fitted += rows[: scale.fitted]
         held += rows[scale.fitted : scale.fitted + scale.held_out]
     chosen = [*fitted, *held]
-    X = lm.extract(network, tokenizer, [subject.corpus.texts[i] for i in chosen], site=site, progress=progress)
+
+    def read(twin: Twin, part: list[int]) -> Rows:
+        return lm.extract(
+            twin.model, twin.tokenizer, [subject.corpus.texts[i] for i in part], site=site, progress=progress
+        )
+
+    cuts = np.array_split(np.array(chosen), len(pair))
+    X = np.concatenate(each(read, [cut.tolist() for cut in cuts], pair))
     n = len(fitted)
     return Split(X[:n], labels[fitted], X[n:], labels[held])
 
@@ -148,8 +155,10 @@ def _notes(split: Split, subject: Subject) -> tuple[str, ...]:
         f"Maps and gate are fitted on the last token of whole sentences and used on every generated token, which is "
         f"another distribution: what a certificate promises holds for vectors like the fitted ones. "
         f"Prompts are neutral, so the base itself is seldom {subject.source}; a small difference is what can be seen.",
-        "Perplexity is that of the sampled tokens under the unsteered model; steering away from what that model "
-        "would say raises it by construction.",
+        "Perplexity is that of the sampled tokens under the unsteered model: low means expected by that model, not "
+        "good; bland text is expected, too.",
+        "There are few prompts and samples, so that the demonstration is short: differences of a few hundredths in "
+        "toxicity, or of a few units in perplexity, are within noise.",
         "LEACE has no target: it makes the two tones indistinguishable to linear probes, and does not aim at either.",
     ]
     if n < d:
@@ -176,17 +185,3 @@ class _Clock:
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    # two threads that wait for each other are several times slower than one where the machine has other work
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)

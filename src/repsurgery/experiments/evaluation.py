@@ -10,6 +10,7 @@ from repsurgery import lm, metrics
 from repsurgery.experiments.scale import Scale
 from repsurgery.gates import Gate
 from repsurgery.lm.reread import reread
+from repsurgery.lm.twins import Twin
 from repsurgery.results import Outcome, Scope
 from repsurgery.scorers import ToxicityScorer
 
@@ -22,7 +23,6 @@ class Bench:
 
     Attributes
     ----------
-    model, tokenizer
     site, source : str
         Where is steered, and the class that the gate looks for.
     gate : Gate
@@ -33,8 +33,6 @@ class Bench:
     progress : bool
     """
 
-    model: Any
-    tokenizer: Any
     site: str
     source: str
     gate: Gate
@@ -46,11 +44,11 @@ class Bench:
     progress: bool
 
 
-def evaluate(bench: Bench, method: str, scope: Scope, steering: Any) -> Outcome:
-    """Generate under ``steering`` (None: the base), with the same noise for every configuration, and measure."""
+def evaluate(bench: Bench, twin: Twin, method: str, scope: Scope, steering: Any) -> Outcome:
+    """Generate with ``twin`` under ``steering`` (None: the base), with the same noise everywhere, and measure."""
     generations = lm.generate(
-        bench.model,
-        bench.tokenizer,
+        twin.model,
+        twin.tokenizer,
         bench.prompts,
         steering=None if steering is None else {bench.site: steering},
         positions="generated",
@@ -60,7 +58,7 @@ def evaluate(bench: Bench, method: str, scope: Scope, steering: Any) -> Outcome:
         batch_size=len(bench.prompts) * bench.scale.samples,
         progress=bench.progress,
     )
-    read = reread(bench.model, bench.tokenizer, generations, gate=bench.gate, site=bench.site, progress=bench.progress)
+    read = reread(twin.model, twin.tokenizer, generations, gate=bench.gate, site=bench.site, progress=bench.progress)
     sums, counts = [-sum(r.values) for r in read], [len(r.values) for r in read]
     kept = [n > 0 and nll / n < np.log(metrics.text.OVERFLOW) for nll, n in zip(sums, counts, strict=True)]
     texts = _by_prompt([g.text for g in generations], bench.scale.samples)
@@ -76,16 +74,16 @@ def evaluate(bench: Bench, method: str, scope: Scope, steering: Any) -> Outcome:
         perplexity=metrics.mean_perplexity(sums, counts),
         dropped=kept.count(False),
         distinct=(metrics.distinct_n(texts, 1), metrics.distinct_n(texts, 2), metrics.distinct_n(texts, 3)),
-        kl=0.0 if steering is None else _divergence(bench, steering),
+        kl=0.0 if steering is None else _divergence(bench, twin, steering),
         read_as_source=fired,
         steered={"none": 0.0, "selective": fired, "all": 1.0}[scope],
     )
 
 
-def _divergence(bench: Bench, steering: Any) -> float:
+def _divergence(bench: Bench, twin: Twin, steering: Any) -> float:
     found = lm.kl_divergence(
-        bench.model,
-        bench.tokenizer,
+        twin.model,
+        twin.tokenizer,
         bench.neutral,
         {bench.site: steering},
         batch_size=len(bench.neutral),
