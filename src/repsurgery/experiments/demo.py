@@ -14,6 +14,7 @@ from repsurgery.datasets import LabelledTexts, load_courtesy, load_prompts
 from repsurgery.errors import DataError
 from repsurgery.experiments.evaluation import Bench, evaluate
 from repsurgery.experiments.neutral import NEUTRAL
+from repsurgery.experiments.notes import notes
 from repsurgery.experiments.scale import FULL, Scale
 from repsurgery.experiments.steerings import Fitted, Split, clouds, fit_all
 from repsurgery.lm.embedded import EMBEDDED
@@ -102,7 +103,7 @@ def run_demo(
         outcomes=outcomes,
         certificates=tuple(f.certified for f in fitted if f.certified is not None),
         clouds=tuple(seen),
-        notes=_notes(split, subject),
+        notes=notes(split, subject.source, fitted),
     )
 
 
@@ -147,28 +148,6 @@ def _read(pair: list[Twin], subject: Subject, scale: Scale, site: str, seed: int
 def _model_name(model: str) -> str:
     embedded = EMBEDDED.get(model)
     return model if embedded is None else f"{embedded.description} ({embedded.requirement})"
-
-
-def _notes(split: Split, subject: Subject) -> tuple[str, ...]:
-    n, d = int((split.z == subject.source).sum()), split.X.shape[1]
-    notes = [
-        f"Maps and gate are fitted on the last token of whole sentences and used on every generated token, which is "
-        f"another distribution: what a certificate promises holds for vectors like the fitted ones. "
-        f"Prompts are neutral, so the base itself is seldom {subject.source}; a small difference is what can be seen.",
-        "Perplexity is that of the sampled tokens under the unsteered model: low means expected by that model, not "
-        "good; bland text is expected, too.",
-        "There are few prompts and samples, so that the demonstration is short: differences of a few hundredths in "
-        "toxicity, or of a few units in perplexity, are within noise.",
-        "LEACE has no target: it makes the two tones indistinguishable to linear probes, and does not aim at either.",
-    ]
-    if n < d:
-        notes.insert(
-            0,
-            f"{n} rows per class in {d} dimensions leave every class covariance singular. MiMiC and LEACE therefore "
-            "shrink it (OAS); MiMiC's covariance claim then holds for the shrunk covariances, not for the rows "
-            "themselves, and the covariance gap in the table says by how much.",
-        )
-    return tuple(notes)
 
 
 class _Clock:

@@ -12,12 +12,13 @@ __all__ = ["Table", "certificate_table", "certificates_table", "number", "outcom
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Headings and rows of text; the first column names the row, the others hold numbers."""
+    """Headings and rows of text; the first ``keys`` columns name the row, the others hold numbers."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
+    keys: int = 1
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -101,9 +102,10 @@ def certificates_table(record: DemoRecord) -> Table:
         "the gate decides by itself, or every vector is moved. Fitted rows: what the certificate in the file claims. "
         "Held out: the same measures on texts that took no part; the difference is what sampling costs. Where there "
         "are fewer rows than dimensions a linear probe explains any labels, so R² near 1 there means little. "
-        "'claims': whether the held-out rows support what the method claims, within sampling error."
+        "'claims': whether the held-out rows support what the method claims, within sampling error; with few rows that "
+        "error is wide, and support is weak."
     )
-    return Table("Certificates", headings, tuple(rows), caption)
+    return Table("Certificates", headings, tuple(rows), caption, keys=2)
 
 
 def _untouched(rows: str, certificate: Certificate) -> tuple[str, ...]:
