@@ -135,7 +135,7 @@ def _continue(
     padding = pad_id(model, tokenizer)
     ids, mask = pad(rows, token=padding, side="left")
     # every setting that a model's own configuration could bring along is named, so that only ours decide
-    config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    config = GenerationConfig(
         do_sample=False,
         num_beams=1,
         num_return_sequences=1,
