@@ -30,4 +30,4 @@ class Scale:
 FULL = Scale(fitted=200, held_out=60, prompts=15, samples=3, tokens=20, neutral=4)
 """Under five minutes on two cores that have other work too."""
 QUICK = Scale(fitted=60, held_out=20, prompts=4, samples=2, tokens=10, neutral=2)
-"""A look at the whole in under a minute; its numbers mean little."""
+"""A look at the whole in about a minute; its numbers mean little."""
