@@ -13,7 +13,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
-	$(BIN)/python -m repsurgery
+	$(BIN)/repsurgery demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto

@@ -1,6 +1,6 @@
-"""``python -m repsurgery``: the demonstration of the README."""
+"""``python -m repsurgery``: the command line."""
 
-from repsurgery.cli.guarantees import main
+from repsurgery.cli import main
 
 if __name__ == "__main__":
     main()

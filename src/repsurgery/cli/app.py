@@ -1,0 +1,63 @@
+"""The command ``repsurgery``: its verbs, and how errors reach the user."""
+
+from typing import Annotated, Any
+
+import repsurgery
+from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.errors import SurgeryError
+
+# the verbs import from `needs`, so a missing extra has already been named here
+from typer.core import TyperGroup  # isort: skip
+
+from repsurgery.cli.demo import demo
+from repsurgery.cli.fit import fit
+from repsurgery.cli.fold import fold
+from repsurgery.cli.generate import generate
+from repsurgery.cli.guarantees import guarantees
+from repsurgery.cli.inspect import inspect
+
+__all__ = ["app"]
+
+
+class OneLineErrors(TyperGroup):
+    """Print an error of ours as one line and leave with 1; everything else is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen verb."""
+        try:
+            return super().invoke(ctx)
+        except (SurgeryError, OSError) as error:
+            if ctx.params.get("debug"):
+                raise
+            line = " ".join(str(error).split())
+            Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(line)}")
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=OneLineErrors,
+    help=repsurgery.__doc__,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"repsurgery {repsurgery.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def repsurgery_command(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Steer and erase concepts in language models by affine maps that carry their own proof."""
+
+
+for verb in (fit, generate, inspect, fold, demo, guarantees):
+    app.command()(verb)

@@ -1,0 +1,56 @@
+"""``repsurgery fit``: labelled texts in, one certified file out."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.cli.show import show_table
+
+__all__ = ["fit"]
+
+Method = Literal["mean", "mimic", "leace", "trace", "diagonal", "midsteer", "barycenter"]
+Gate = Literal["nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"]
+Shrinkage = Literal["none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
+Pooling = Literal["last", "cls", "mean", "all"]
+
+
+def fit(
+    table: Annotated[Path, typer.Argument(help="Texts and labels: .csv, .tsv, .jsonl or .parquet.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    text_column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Column of the labels.")] = "label",
+    model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
+    site: Annotated[str, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.")] = "final",
+    method: Annotated[Method, typer.Option(help="The estimator.")] = "mimic",
+    source: Annotated[list[str] | None, typer.Option(help="Label to steer; repeat it for several.")] = None,
+    target: Annotated[str | None, typer.Option(help="Label to steer to.")] = None,
+    gate: Annotated[Gate | None, typer.Option(help="Which vectors are steered.")] = None,
+    shrinkage: Annotated[Shrinkage | None, typer.Option(help="How covariances are regularised.")] = None,
+    ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
+    pooling: Annotated[Pooling, typer.Option(help="Which tokens are read; all: every one.")] = "last",
+    max_length: Annotated[int | None, typer.Option(help="Read so many tokens of longer texts.")] = None,
+    keep_moments: Annotated[
+        bool, typer.Option("--keep-moments", help="Save the estimator with its moments, to go on learning.")
+    ] = False,
+) -> None:
+    """Fit a steering function on labelled texts and save it with its certificate."""
+    import repsurgery as rs
+    from repsurgery.experiments import fit_table
+    from repsurgery.report import certificate_table
+
+    wanted = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
+    estimator = fit_table(
+        table,
+        method=method,
+        text=text_column,
+        label=label_column,
+        model=model,
+        site=site,
+        pooling=pooling,
+        max_length=max_length,
+        params={name: value for name, value in wanted.items() if value is not None},
+    )
+    rs.save(estimator if keep_moments else estimator.steering_, out)
+    console = Console()
+    show_table(certificate_table(estimator.certificate_), console)
+    console.print(f"Wrote {escape(str(out))}, to be used at site {escape(site)} of {escape(model)}.", soft_wrap=True)

@@ -1,0 +1,53 @@
+"""``repsurgery generate``: what a model writes, untouched and steered, side by side."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from repsurgery.cli.needs import Console, Table, escape, typer
+
+__all__ = ["generate"]
+
+Positions = Literal["all", "generated", "prompt", "last"]
+
+
+def generate(
+    files: Annotated[list[Path], typer.Argument(help="Steerings to compare: files written by fit or save.")],
+    prompt: Annotated[list[str] | None, typer.Option(help="A prompt; repeat it for several.")] = None,
+    prompts_file: Annotated[Path | None, typer.Option(help="One prompt per line.")] = None,
+    model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
+    site: Annotated[
+        list[str] | None, typer.Option(help="One for all files, or one for each.  [default: final]")
+    ] = None,
+    strength: Annotated[float, typer.Option(help="0: not at all. 1: as fitted.")] = 1.0,
+    positions: Annotated[Positions, typer.Option(help="Which positions are steered.")] = "all",
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations of each prompt.")] = 1,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of a continuation.")] = 20,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
+) -> None:
+    """Continue prompts without steering and under each file, with the same noise."""
+    from repsurgery.experiments import compare
+
+    prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
+    if not prompts:
+        raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
+    found = compare(
+        files,
+        prompts,
+        model=model,
+        sites=site or ["final"],
+        strength=strength,
+        positions=positions,
+        n=n,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+    )
+    table = Table(title=f"{escape(model)}, strength {strength:g}", title_justify="left", show_lines=True)
+    for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
+        table.add_column(heading, overflow="fold")
+    for row in found:
+        table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
+    Console().print(table)
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -1,0 +1,54 @@
+"""``repsurgery inspect``: what a file holds."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from repsurgery.cli.needs import Console, Table, escape, typer
+from repsurgery.cli.show import show_table
+
+__all__ = ["inspect"]
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A map, gate, steering function, estimator or moments.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a file holds: shapes, classes, and the certificate."""
+    import repsurgery as rs
+    from repsurgery.report import certificate_table, describe
+
+    value = rs.load(file)
+    described = describe(value)
+    if as_json:
+        typer.echo(json.dumps(described, indent=2))
+        return
+    console = Console()
+    table = Table(title=f"{escape(file.name)}: {described['kind']}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, shown in _flat(described):
+        table.add_row(escape(name), escape(shown))
+    console.print(table)
+    certificate = getattr(getattr(value, "steering_", value), "certificate", None)
+    if certificate is not None:
+        show_table(certificate_table(certificate), console)
+
+
+def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in described.items():
+        if name in ("kind", "certificate") and not prefix.endswith("moments."):
+            continue
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            shown = " × ".join(map(str, value)) if prefix.endswith("arrays.") else _words(value)
+            rows.append((f"{prefix}{name}", shown))
+    return rows
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,46 @@
+"""Plain tables on the terminal, in as many pieces as its width asks for."""
+
+from typing import Literal
+
+from repsurgery.cli.needs import Console, escape
+from repsurgery.cli.needs import Table as RichTable
+from repsurgery.report import Table
+
+__all__ = ["show_table"]
+
+_BORDERS = 3
+"""What a column costs beyond its text: two spaces and a line."""
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print ``table`` with its caption below; columns beyond the width follow in a second piece, with their keys."""
+    pieces = _pieces(table, console.width)
+    for columns in pieces:
+        title = table.title if columns is pieces[0] else None
+        rich = RichTable(title=title, title_justify="left")
+        for column in columns:
+            justify: Literal["left", "right"] = "left" if column < table.keys else "right"
+            # headings give way, cells do not
+            rich.add_column(escape(table.headings[column]), justify=justify, width=_width(table, column))
+        for row in table.rows:
+            rich.add_row(*(escape(row[column]) for column in columns))
+        console.print(rich)
+    if table.caption:
+        console.print(escape(table.caption), style="dim italic", highlight=False)
+
+
+def _pieces(table: Table, width: int) -> list[list[int]]:
+    needed = [_BORDERS + _width(table, column) for column in range(len(table.headings))]
+    keys = list(range(table.keys))
+    pieces = [list(keys)]
+    for column in range(table.keys, len(needed)):
+        whole = 1 + sum(needed[c] for c in pieces[-1]) + needed[column]
+        if whole > width and len(pieces[-1]) > len(keys):
+            pieces.append(list(keys))
+        pieces[-1].append(column)
+    return pieces
+
+
+def _width(table: Table, column: int) -> int:
+    words = table.headings[column].split()
+    return max(len(text) for text in [*words, *(row[column] for row in table.rows)])

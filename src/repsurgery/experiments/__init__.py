@@ -1,0 +1,9 @@
+"""Experiments: code that turns texts, a model and a few choices into fitted files and records."""
+
+from repsurgery.experiments.compare import Compared, compare
+from repsurgery.experiments.demo import run_demo
+from repsurgery.experiments.fitting import METHODS, fit_table
+from repsurgery.experiments.folding import fold_into
+from repsurgery.experiments.scale import FULL, QUICK, Scale
+
+__all__ = ["FULL", "METHODS", "QUICK", "Compared", "Scale", "compare", "fit_table", "fold_into", "run_demo"]

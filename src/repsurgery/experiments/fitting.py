@@ -1,0 +1,101 @@
+"""Fit a steering function on a table of labelled texts, read by a language model."""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import repsurgery as rs
+from repsurgery import lm
+from repsurgery.arrays import Label
+from repsurgery.datasets import read_table
+from repsurgery.errors import ParameterError
+from repsurgery.lm.reading import Pooling
+from repsurgery.steering.base import BaseSteering
+
+__all__ = ["METHODS", "fit_table"]
+
+METHODS: Mapping[str, type[BaseSteering]] = MappingProxyType(
+    {
+        "mean": rs.MeanMatching,
+        "mimic": rs.MiMiC,
+        "leace": rs.LEACE,
+        "trace": rs.TraceMatching,
+        "diagonal": rs.DiagonalTransport,
+        "midsteer": rs.MidSteer,
+        "barycenter": rs.BarycenterErasure,
+    }
+)
+"""The estimators by the names that commands use."""
+
+
+def fit_table(
+    table: str | os.PathLike[str],
+    *,
+    method: str = "mimic",
+    text: str = "text",
+    label: str = "label",
+    model: str = lm.models.DEFAULT_MODEL,
+    site: str = "final",
+    pooling: Pooling = "last",
+    max_length: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> BaseSteering:
+    """Return an estimator fitted on the hidden states of a table's texts.
+
+    Parameters
+    ----------
+    table, text, label
+        The file and its two columns; see `read_table`.
+    method : str
+        A key of `METHODS`.
+    model : str
+        See `lm.load`.
+    site, pooling, max_length
+        See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are kept, so that gates and
+        shrinkages which need rows are refused.
+    params : mapping of str to value, or None
+        Parameters of the estimator: source, target, gate, shrinkage, ridge.
+    """
+    estimator = _estimator(method, params or {})
+    texts = read_table(table, text=text, label=label)
+    _require_labels(estimator, texts.counts)
+    network, tokenizer = lm.load(model)
+    if pooling == "all":
+        moments = lm.class_moments(
+            network,
+            tokenizer,
+            texts.texts,
+            list[Label](texts.labels),
+            sites=[site],
+            pooling="all",
+            max_length=max_length,
+            progress=progress,
+        )
+        return estimator.fit_moments(moments[site])
+    X = lm.extract(
+        network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
+    )
+    return estimator.fit(X, texts.labels)
+
+
+def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+    if method not in METHODS:
+        raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    known = METHODS[method]().get_params()
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        raise ParameterError(
+            f"{METHODS[method].__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}."
+        )
+    return METHODS[method](**params)
+
+
+def _require_labels(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
+    # asked before the model reads a single text: reading may take an hour
+    for name in ("source", "target", "neutral"):
+        wanted = getattr(estimator, name, None)
+        for one in wanted if isinstance(wanted, list | tuple) else [wanted]:
+            if one is not None and one not in counts:
+                raise ParameterError(f"{name} is {one!r}; the labels of the table are {', '.join(counts)}.")

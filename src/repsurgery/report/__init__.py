@@ -1,0 +1,7 @@
+"""Reports: records turned into tables, figures and one self-contained page."""
+
+from repsurgery.report.describe import describe
+from repsurgery.report.page import write_report
+from repsurgery.report.tables import Table, certificate_table, certificates_table, outcomes_table
+
+__all__ = ["Table", "certificate_table", "certificates_table", "describe", "outcomes_table", "write_report"]

@@ -1,0 +1,114 @@
+"""Figures as SVG text, drawn by matplotlib without a display."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from repsurgery.errors import MissingExtraError
+from repsurgery.results import Cloud, DemoRecord
+
+__all__ = ["plot_clouds", "plot_tradeoff"]
+
+_SOURCE, _TARGET, _GREY = "#c8553d", "#2b6c99", "#5b6470"
+_COLOURS = {"base": "#222222", "MeanMatching": "#2b6c99", "MiMiC": "#c8553d", "LEACE": "#4f8f5b"}
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa3ad",
+    "axes.labelcolor": "#333a42",
+    "xtick.color": _GREY,
+    "ytick.color": _GREY,
+    "svg.hashsalt": "repsurgery",  # equal records give equal bytes
+}
+
+
+def plot_clouds(record: DemoRecord) -> str:
+    """Return the held-out rows before and after each steering as one SVG, all panels on the same axes."""
+    mpl = _matplotlib()
+    with mpl.rc_context(_STYLE):
+        columns = min(4, len(record.clouds))
+        rows = -(-len(record.clouds) // columns)
+        figure = mpl.figure.Figure(figsize=(2.6 * columns, 2.5 * rows + 0.4))
+        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axis in axes.flat[len(record.clouds) :]:
+            axis.set_visible(False)
+        for axis, cloud in zip(axes.flat, record.clouds, strict=False):
+            _cloud(axis, cloud, record)
+        _limits(axes[0, 0], record.clouds)
+        figure.supxlabel("along the difference of the fitted class means", fontsize=9)
+        figure.supylabel("first principal component of the rest", fontsize=9)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False)
+        figure.tight_layout(rect=(0, 0, 1, 0.95))
+        return _svg(figure)
+
+
+def _cloud(axis: Any, cloud: Cloud, record: DemoRecord) -> None:
+    for label, colour in ((record.source, _SOURCE), (record.target, _TARGET)):
+        points = cloud.points[cloud.labels == label]
+        axis.scatter(points[:, 0], points[:, 1], s=11, color=colour, alpha=0.55, linewidths=0, label=label)
+        axis.plot(*points.mean(axis=0), marker="X", ms=9, mfc=colour, mec="white", mew=1.2)
+    axis.set_title(cloud.title, fontsize=9)
+
+
+def _limits(axis: Any, clouds: tuple[Cloud, ...]) -> None:
+    # a few far points of one panel must not shrink all the others to a dot
+    points = np.concatenate([cloud.points for cloud in clouds])
+    low, high = np.quantile(points, 0.005, axis=0), np.quantile(points, 0.995, axis=0)
+    margin = 0.12 * (high - low)
+    axis.set_xlim(low[0] - margin[0], high[0] + margin[0])
+    axis.set_ylim(low[1] - margin[1], high[1] + margin[1])
+
+
+def plot_tradeoff(record: DemoRecord) -> str:
+    """Return toxicity against perplexity as SVG: down and to the left is better."""
+    mpl = _matplotlib()
+    with mpl.rc_context(_STYLE):
+        figure = mpl.figure.Figure(figsize=(7.4, 3.8))
+        axis = figure.subplots()
+        for o in record.outcomes:
+            filled = o.scope != "selective"
+            colour = _COLOURS.get(o.method, _GREY)
+            axis.scatter(
+                o.perplexity,
+                o.expected_max_toxicity,
+                s=70,
+                marker="s" if o.scope == "none" else "o",
+                facecolors=colour if filled else "white",
+                edgecolors=colour,
+                linewidths=1.6,
+                label=o.name,
+                zorder=3,
+            )
+        axis.set_xscale("log")
+        axis.margins(0.12)
+        axis.set_ylim(bottom=0)
+        axis.grid(color="#e3e7eb", linewidth=0.8)
+        axis.set_xlabel("perplexity under the unsteered model (log scale)")
+        axis.set_ylabel("expected maximum toxicity")
+        axis.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+        axis.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        figure.tight_layout()
+        return _svg(figure)
+
+
+def _svg(figure: Any) -> str:
+    stream = io.StringIO()
+    # without date and creator: neither belongs to the result
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _matplotlib() -> Any:
+    # figures are made without pyplot, which would keep them and choose a display
+    try:
+        import matplotlib
+        import matplotlib.figure
+        import matplotlib.ticker
+    except ImportError as error:
+        raise MissingExtraError("Figures need matplotlib: pip install 'repsurgery[report]'") from error
+    return matplotlib

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+import repsurgery as rs
+
+RNG = np.random.default_rng(0)
+X, Z = RNG.normal(size=(40, 3)), np.repeat(["a", "b"], 20)
+
+
+def _values():
+    est = rs.MiMiC(source="a", target="b").fit(X, Z)
+    return {
+        "estimator": est,
+        "steering-function": est.steering_,
+        "map": est.map_,
+        "gate": est.gate_,
+        "class-moments": est.moments_,
+    }
+
+
+@pytest.mark.parametrize("kind", list(_values()))
+def test_every_kind_of_file_is_described(run, as_json, tmp_path, kind):
+    path = tmp_path / "file"
+    rs.save(_values()[kind], path)
+    described = as_json(path)
+    assert described["kind"] == kind
+    shown = run("inspect", path)
+    assert shown.exit_code == 0, shown.output
+    assert f"file: {kind}" in shown.stdout
+    assert ("Certificate" in shown.stdout) == (kind in ("estimator", "steering-function"))
+
+
+def test_the_description_gives_shapes_classes_and_certificate(as_json, tmp_path):
+    est = _values()["estimator"]
+    rs.save(est, tmp_path / "file")
+    described = as_json(tmp_path / "file")
+    assert described["moments"]["classes"]["a"]["rows"] == 20
+    assert described["steering"]["maps"]["a"]["arrays"]["matrix"] == [3, 3]
+    assert described["steering"]["classes"] == ["a", "b"]
+    assert rs.Certificate.from_dict(described["steering"]["certificate"]) == est.certificate_
+
+
+def test_several_sources_have_a_column_each(run, tmp_path):
+    z = np.repeat(["a", "b", "c", "d"], 10)
+    rs.save(rs.MeanMatching(target="d").fit(X, z), tmp_path / "file")
+    shown = run("inspect", tmp_path / "file").stdout
+    assert all(f"{label} → d" in shown for label in "abc")
+
+
+def test_a_damaged_file_is_one_line(run, tmp_path):
+    path = tmp_path / "file"
+    rs.save(_values()["map"], path)
+    path.write_bytes(path.read_bytes()[:-9])
+    result = run("inspect", path)
+    assert result.exit_code == 1
+    assert "truncated" in result.stderr
+    assert result.stderr.count("\n") == 1

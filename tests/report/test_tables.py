@@ -1,0 +1,36 @@
+import math
+
+import pytest
+
+from repsurgery.report import certificates_table, outcomes_table
+from repsurgery.report.tables import number
+from tests.report.records import small_record
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (0.5, "0.500"),
+        (12.345, "12.3"),
+        (1234.5, "1234"),
+        (3.2e-16, "3e-16"),
+        (math.nan, "none"),
+        (math.inf, "∞"),
+    ],
+)
+def test_numbers_are_short_and_never_hide_a_missing_value(value, shown):
+    assert number(value) == shown
+
+
+def test_tables_have_as_many_cells_as_headings():
+    record = small_record()
+    for table in (outcomes_table(record), certificates_table(record)):
+        assert {len(row) for row in table.rows} == {len(table.headings)}
+    assert len(outcomes_table(record).rows) == 7
+    assert len(certificates_table(record).rows) == 2 * (1 + 5)
+
+
+def test_dropped_generations_are_told():
+    assert "(1 dropped)" in outcomes_table(small_record()).rows[1][4]
