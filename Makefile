@@ -5,6 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # transitive requests for torch must meet the pinned CPU build and nothing newer
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -24,8 +25,8 @@ check: $(VENV)/.check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.bench
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m benchmarks
+bench: $(PEERS)/.ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PEERS)/bin/python -m benchmarks
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,5 +51,13 @@ $(VENV)/.bench: $(VENV)/.run
 	$(PIP) --group bench
 	touch $@
 
+# repeng and steering-vectors declare versions that exclude ours, so they get an environment that looks into .venv
+SITE := -c 'import site; print(site.getsitepackages()[0])'
+$(PEERS)/.ready: $(VENV)/.bench benchmarks/peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	echo "import site; site.addsitedir('$$($(BIN)/python $(SITE))')" > "$$($(PEERS)/bin/python $(SITE))/main.pth"
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)

@@ -42,12 +42,12 @@ class Line:
 
 def at_least(what: str, value: float, bound: float, unit: str = "x", note: str = "") -> Line:
     """Return a figure that has to reach ``bound``."""
-    return Line(what, value, unit, f">= {bound:g}{unit}", bool(value >= bound), note)
+    return Line(what, value, unit, f">= {bound:g}{_spaced(unit)}", bool(value >= bound), note)
 
 
 def at_most(what: str, value: float, bound: float, unit: str = "", note: str = "") -> Line:
     """Return a figure that must not exceed ``bound``."""
-    return Line(what, value, unit, f"<= {bound:g}{unit}", bool(value <= bound), note)
+    return Line(what, value, unit, f"<= {bound:g}{_spaced(unit)}", bool(value <= bound), note)
 
 
 def fact(what: str, value: float, unit: str = "", note: str = "") -> Line:
@@ -68,6 +68,10 @@ def show(title: str, lines: list[Line], *, judged: bool) -> None:
         print("  ".join((*cells, note)).rstrip())
 
 
+def _spaced(unit: str) -> str:
+    return unit if unit in ("", "x") else f" {unit}"
+
+
 def _figure(line: Line) -> str:
     if not math.isfinite(line.value):
         return str(line.value)
@@ -76,6 +80,8 @@ def _figure(line: Line) -> str:
             return f"{line.value:.3g}x" if line.value < 1 else f"{line.value:.2f}x"
         case "s":
             return f"{line.value:.3f} s"
+        case "us" | "ms" | "%":
+            return f"{line.value:.3g} {line.unit}"
         case "MiB":
             return f"{line.value:.1f} MiB"
     return f"{line.value:.1e}"

@@ -3,7 +3,7 @@
 import os
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info
 __all__ = ["facts"]
 
 PACKAGES = ("repsurgery", "numpy", "scipy", "scikit-learn", "POT", "concept-erasure", "torch")
+PACKAGES += ("transformers", "repeng", "steering-vectors", "pyvene")
 
 
 def facts() -> dict[str, Any]:
@@ -40,4 +41,7 @@ def _version(name: str) -> str:
         import repsurgery
 
         return repsurgery.__version__
-    return version(name)
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

@@ -90,10 +90,12 @@ class Forward:
 
 def forward_of(arguments: dict[str, Any], prompt: int | None) -> Forward | None:
     """Return the pass that a model called with these named ``arguments`` is about to make; None without tokens."""
-    tokens = next((arguments[k] for k in ("input_ids", "inputs_embeds") if arguments.get(k) is not None), None)
+    tokens = arguments.get("input_ids")
+    if tokens is None:
+        tokens = arguments.get("inputs_embeds")
     if not isinstance(tokens, torch.Tensor):
         return None
-    batch, length = tokens.shape[:2]
+    batch, length = tokens.shape[0], tokens.shape[1]
     offset = _cached(arguments.get("past_key_values"))
     return Forward(batch, length, offset, prompt, arguments.get("attention_mask"))
 
@@ -114,10 +116,10 @@ def _real(mask: Any, batch: int, length: int, offset: int) -> torch.Tensor | Non
             f"The attention mask is a {type(mask).__name__} from which padding cannot be read. "
             "Pass a (batch, length) mask, or load the model with attn_implementation='sdpa' or 'eager'."
         )
-    real = mask[:, -length:].bool() if mask.ndim == 2 else _diagonal(mask, length, offset)
+    real = mask[:, -length:] if mask.ndim == 2 else _diagonal(mask, length, offset)
     if real.shape != (batch, length) or bool(real.all()):
         return None
-    return real
+    return real.bool()
 
 
 def _diagonal(mask: torch.Tensor, length: int, offset: int) -> torch.Tensor:

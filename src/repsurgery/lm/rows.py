@@ -11,6 +11,7 @@ from repsurgery.surgery.function import EVERYBODY, SteeringFunction
 
 __all__ = ["RowSteering", "as_steering"]
 
+LARGEST = torch.finfo(torch.float64).max
 GATHER_BELOW = 0.8
 """Share of gated rows below which picking them out is cheaper than mapping all rows and choosing afterwards."""
 
@@ -61,31 +62,32 @@ class RowSteering:
             )
         if self._gate is None:
             return self._mapped(X, self._only)
-        codes = self._gate(X)
-        if len(X) == 1:
-            wanted = self._maps.get(int(codes))
+        if X.shape[0] == 1:
+            wanted = self._maps.get(self._gate.of_one(X))
             return X if wanted is None else self._mapped(X, wanted)
+        codes = self._gate(X)
         out = X
         for code, m in self._maps.items():
             out = self._choose(X, out, codes == code, m)
         return out
 
     def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> torch.Tensor:
-        n, gated = len(X), int(mask.sum())
+        rows = mask.nonzero().squeeze(1)
+        n, gated = X.shape[0], rows.shape[0]
         if gated == 0:
             return out
         if gated == n:
             return self._mapped(X, m)
         if m.cheap or gated >= GATHER_BELOW * n:
             return torch.where(mask[:, None], self._mapped(X, m, mask), out)
-        rows = mask.nonzero().squeeze(1)
-        return out.index_copy(0, rows, self._mapped(X[rows], m))
+        return out.index_copy(0, rows, self._mapped(X.index_select(0, rows), m))
 
     def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
         Y = m(X.to(compute_dtype(X.dtype)))
+        flat = Y.detach().reshape(-1)
         limit = torch.finfo(X.dtype).max
-        # one number tells that all is well; NaN compares false with everything and so is caught too
-        if not float(torch.linalg.vector_norm(Y.detach(), torch.inf)) <= limit:
+        # one number, the sum of squares, tells that all is well; NaN compares false with everything and is caught too
+        if not float(torch.dot(flat, flat)) <= min(limit * limit, LARGEST):
             bad = ~(Y.detach().abs().amax(dim=1) <= limit)
             self._refuse(X[bad if mask is None else bad & mask])
         return Y.to(X.dtype)

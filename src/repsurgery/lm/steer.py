@@ -107,8 +107,7 @@ def _visit(watch: Watch, rows: RowSteering, positions: Positions) -> Visit:
 
 def _chosen(watch: Watch, state: torch.Tensor, positions: Positions) -> torch.Tensor | bool:
     forward = watch.current
-    tokens = state.shape[:-1].numel()
-    if forward is not None and tokens == forward.batch * forward.length:
+    if forward is not None and state.numel() == state.shape[-1] * forward.batch * forward.length:
         return forward.wanted(positions)
     if forward is not None:
         raise ShapeError(

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
 from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate
 
-__all__ = ["TorchGate", "TorchMap", "as_torch_gate", "as_torch_map", "compute_dtype", "to_rows", "to_tensor"]
+__all__ = [
+    "HostGate",
+    "TorchGate",
+    "TorchMap",
+    "as_torch_gate",
+    "as_torch_map",
+    "compute_dtype",
+    "to_rows",
+    "to_tensor",
+]
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -99,12 +108,35 @@ class TorchGate:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Return the class index of each row; a lone score that is not negative means the second class."""
+        scores = self._scored(X)
+        return scores.squeeze(1) >= 0 if scores.shape[1] == 1 else scores.argmax(dim=1)
+
+    def of_one(self, X: Tensor) -> int:
+        """Return the class index of a single row (1, d), compared on the host: that saves two calls into torch."""
+        scores = self._scored(X)
+        return int(scores.item() >= 0) if scores.shape[1] == 1 else int(scores.argmax())
+
+    def _scored(self, X: Tensor) -> Tensor:
         precise = torch.float32 if X.device.type == "mps" else torch.float64  # that device has no float64
-        scores = self._scores(X.to(precise), *self._buffers.on(X.device, precise))
-        return scores[:, 0] >= 0 if scores.shape[1] == 1 else scores.argmax(dim=1)
+        return self._scores(X.to(precise), *self._buffers.on(X.device, precise))
 
 
-def as_torch_gate(gate: Gate) -> Callable[[Tensor], Tensor]:
+class HostGate:
+    """A gate of unknown make, which decides on the host."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._decide = gate.codes
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the class index of each row."""
+        return torch.from_numpy(np.asarray(self._decide(to_rows(X)), dtype=np.int64)).to(X.device)
+
+    def of_one(self, X: Tensor) -> int:
+        """Return the class index of a single row (1, d)."""
+        return int(self(X))
+
+
+def as_torch_gate(gate: Gate) -> TorchGate | HostGate:
     """Return ``gate`` as a function of tensors; a gate of unknown make decides on the host."""
     match gate:
         case LinearGate():
@@ -113,7 +145,7 @@ def as_torch_gate(gate: Gate) -> Callable[[Tensor], Tensor]:
             return TorchGate([gate.hidden, gate.hidden_bias, gate.readout, gate.readout_bias], _mlp)
         case QuadraticGate():
             return TorchGate([gate.means, gate.whiteners, gate.constants], _quadratic)
-    return lambda X: torch.from_numpy(np.asarray(gate.codes(to_rows(X)), dtype=np.int64)).to(X.device)
+    return HostGate(gate)
 
 
 def _mlp(X: Tensor, hidden: Tensor, hidden_bias: Tensor, readout: Tensor, readout_bias: Tensor) -> Tensor:

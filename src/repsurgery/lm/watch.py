@@ -23,6 +23,14 @@ __all__ = ["Watch", "steering_in_force", "watching"]
 _WATCHES: "weakref.WeakKeyDictionary[nn.Module, Watch]" = weakref.WeakKeyDictionary()
 
 
+class _Passes(threading.local):
+    """The passes and `generate` calls under way in one thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.running: list[Forward | None] = []
+        self.prompts: list[int] = []
+
+
 class Watch:
     """What is known about the pass a model is making, in this thread.
 
@@ -34,7 +42,7 @@ class Watch:
 
     def __init__(self, model: nn.Module) -> None:
         self.notes: list[str] = []
-        self._local = threading.local()
+        self._passes = _Passes()
         self._top = id(model)
         self._handles: list[Any] = []
         for module in entrances(model):
@@ -50,7 +58,7 @@ class Watch:
     @property
     def current(self) -> Forward | None:
         """The pass now running; None where a module is called on its own."""
-        running = self._of_this_thread("running")
+        running = self._passes.running
         return running[-1] if running else None
 
     def remove(self, model: nn.Module) -> None:
@@ -64,19 +72,19 @@ class Watch:
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         named = _by_name(module.forward, args, kwargs) if args else kwargs
-        prompts, running = self._of_this_thread("prompts"), self._of_this_thread("running")
+        prompts, running = self._passes.prompts, self._passes.running
         if id(module) == self._top:
             running.clear()  # torch calls no hook after Ctrl-C, so a pass may never have been left
         running.append(None)
         running[-1] = forward_of(named, prompts[-1] if prompts else None)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        del self._of_this_thread("running")[-1:]
+        del self._passes.running[-1:]
 
     def _noting_prompts(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(generate)
         def noting(*args: Any, **kwargs: Any) -> Any:
-            prompts = self._of_this_thread("prompts")
+            prompts = self._passes.prompts
             prompts.append(_prompt_length(_by_name(generate, args, kwargs)))
             try:
                 return generate(*args, **kwargs)
@@ -84,10 +92,6 @@ class Watch:
                 prompts.pop()
 
         return noting
-
-    def _of_this_thread(self, name: str) -> list[Any]:
-        found: list[Any] = vars(self._local).setdefault(name, [])
-        return found
 
 
 def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
