@@ -88,8 +88,10 @@ def plot_tradeoff(record: DemoRecord) -> str:
         axis.grid(color="#e3e7eb", linewidth=0.8)
         axis.set_xlabel("perplexity under the unsteered model (log scale)")
         axis.set_ylabel("expected maximum toxicity")
-        axis.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-        axis.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        # within a decade a log axis has hardly a major tick, so a few minor ones carry numbers too
+        plain = mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "1235" else "")
+        axis.xaxis.set_major_formatter(plain)
+        axis.xaxis.set_minor_formatter(plain)
         axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure.tight_layout()
         return _svg(figure)
