@@ -34,9 +34,9 @@ COLUMNS = {
 DECODING = {"cached = uncached", "greedy loop by hand = generate", "samples independent of batch"}
 INTRODUCTION = """# Steering, family by family
 
-Two-layer random models, one per family, steered by `lm.steer`; each column is a test of `tests/lm/test_conformance.py`, with a counter-check that
-steering changes something. `python -m tests.lm.conformance` runs them and writes this table. What folds where is in
-[conformance-fold.md](conformance-fold.md).
+Two-layer random models, one per family, steered by `lm.steer`; each column is a test of
+`tests/lm/test_conformance.py`, with a counter-check that steering changes something. `python -m tests.lm.conformance`
+runs them and writes this table. What folds where is in [conformance-fold.md](conformance-fold.md).
 
 """
 
