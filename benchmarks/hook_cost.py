@@ -21,11 +21,13 @@ from repsurgery import lm
 from repsurgery.lm import rows as row_work
 from repsurgery.lm.rows import RowSteering, as_steering
 from repsurgery.lm.sites import entrances, resolve_site
+from repsurgery.lm.watch import watching
 
 D = 576
 CALLS = 200
 TARGETS = {1: 150.0, 25: 500.0}
 STEPS = 24
+PROMPT = 6
 PROMPT_ROWS = 1024
 LOW_RANK_TARGET = 12.0
 
@@ -62,8 +64,9 @@ def _states(data: Classes, batch: int, share: float) -> torch.Tensor:
 def _bodies(steerings: dict[str, Any], X: torch.Tensor, batch: int, settings: Settings) -> list[Line]:
     model, _ = smollm2.loaded()
     candidates = {name: _repeated(partial(_rows(s), X), settings) for name, s in steerings.items()}
-    with lm.steer(model, {"final": steerings["gated dense"]}):
-        # collected while they stand; called afterwards just as the model would call them
+    with lm.steer(model, {"final": steerings["gated dense"]}), watching(model, "benchmark") as watch:
+        # collected while they stand; called afterwards just as the model would call them, within generate
+        watch._passes.prompts.append(PROMPT)
         step = _hooks_of_a_step(model, X[:, None], batch)
     candidates["whole"] = _repeated(step, settings)
     t = interleaved(candidates, rounds=_rounds(settings))
@@ -121,10 +124,10 @@ def _hooks_of_a_step(model: Any, state: torch.Tensor, batch: int) -> Callable[[]
     before = [(m, hook) for m in (outer, inner) for hook in m._forward_pre_hooks.values()]
     at_site = list(norm._forward_hooks.values())
     after = [(m, hook) for m in (inner, outer) for hook in m._forward_hooks.values()]
-    tokens = smollm2.prompt_tokens(batch)
+    tokens = smollm2.prompt_tokens(batch, PROMPT)
     with torch.no_grad():
         cache = model(**tokens, use_cache=True).past_key_values
-    mask = torch.ones(batch, tokens["input_ids"].shape[1] + 1, dtype=torch.long)
+    mask = torch.ones(batch, PROMPT + 1, dtype=torch.long)
     call = {"input_ids": tokens["input_ids"][:, -1:], "attention_mask": mask, "past_key_values": cache}
 
     def step() -> Any:

@@ -85,6 +85,9 @@ class Forward:
         return chosen
 
     def _real(self) -> torch.Tensor | None:
+        # what generate has appended is never padding: one look at a mask less in every decoding step
+        if self.prompt is not None and self.offset >= self.prompt:
+            return None
         return _real(self.mask, self.batch, self.length, self.offset)
 
 
