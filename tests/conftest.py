@@ -2,5 +2,12 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("repsurgery", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "repsurgery",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("repsurgery")

@@ -77,7 +77,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path):
     save_file({"a": np.zeros(2)}, tmp_path / "f")
     with pytest.raises(FileFormatError, match="not written by repsurgery"):
         read_file(tmp_path / "f")
-    with pytest.raises(FileNotFoundError, match="no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read_file(tmp_path / "absent")
 
 
@@ -93,8 +93,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(path, monkeypatch):
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     monkeypatch.undo()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="Create it first"):
         write_file(path.parent / "absent" / "f", CONTENTS)
+    with pytest.raises(IsADirectoryError, match="a file in it"):
+        write_file(path.parent, CONTENTS)
 
 
 def test_the_digest_sees_names_shapes_and_dtypes():

@@ -1,6 +1,7 @@
 """The one door through which arrays and labels enter, and the names of their types."""
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -96,7 +97,9 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
             f"{caller} requires y to be passed, but the target y is None: "
             "give the concept label of each row, as fit(X, z) or fit(X, concept=z)."
         )
-    z = np.asarray(as_rows(z))
+    z = as_rows(z)
+    # a list of mixed labels must not become strings before anybody has looked
+    z = np.asarray(z, dtype=object) if isinstance(z, list | tuple) else np.asarray(z)
     if z.ndim == 2 and z.shape[1] == 1:
         z = z[:, 0]
     if z.ndim != 1 or len(z) != n:
@@ -126,18 +129,21 @@ def _require_whole(z: Labels, caller: str) -> None:
 
 
 def _plain_labels(z: Labels, caller: str) -> Labels:
-    kinds = {type(label).__name__ for label in z}
     if any(label is None or label != label for label in z):
         raise LabelError(f"{caller} got missing labels (None or NaN); give every row a label or drop the row.")
-    plain = np.array(z.tolist())
-    mixed = len({plain.dtype.kind, *(np.asarray(label).dtype.kind for label in z[:1])}) > 1 or (
-        plain.dtype.kind == "U" and not all(isinstance(label, str) for label in z)
-    )
-    if plain.ndim != 1 or mixed:
-        raise LabelError(
-            f"{caller} got labels of several types ({', '.join(sorted(kinds))}); use one type for all of them."
-        )
-    return plain
+    families = {_family(label) for label in z}
+    if len(families) > 1 or None in families:
+        kinds = ", ".join(sorted({type(label).__name__ for label in z}))
+        raise LabelError(f"{caller} got labels of several or unknown types ({kinds}); use one type for all of them.")
+    return np.array(z.tolist())
+
+
+def _family(label: Any) -> str | None:
+    if isinstance(label, bool | np.bool_):
+        return "boolean"
+    if isinstance(label, Real):
+        return "number"
+    return "text" if isinstance(label, str) else None
 
 
 def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> Vector | None:

@@ -17,6 +17,7 @@ __all__ = [
     "NotNumericError",
     "ParameterError",
     "RowsNeededError",
+    "SeveralMapsError",
     "ShapeError",
     "SingularCovarianceError",
     "SingularMapError",
@@ -45,6 +46,10 @@ class ShapeError(SurgeryError):
 
 class LabelError(SurgeryError):
     """Concept labels that are missing, unknown, continuous or of one class only. Correct the labels."""
+
+
+class SeveralMapsError(SurgeryError, AttributeError):
+    """``map_`` was asked of an estimator with one map per class. Choose one from ``maps_``."""
 
 
 class ParameterError(SurgeryError):

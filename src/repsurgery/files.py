@@ -55,6 +55,10 @@ def write_file(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -90,7 +94,8 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Conte
 
 def _raw(path: Path) -> tuple[Mapping[str, str], dict[str, NDArray[Any]]]:
     if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"There is no file to read: {path} {what}.")
     try:
         with safe_open(path, framework="numpy") as stream:
             return stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118

@@ -181,3 +181,60 @@ def test_precision_and_dtype_are_recorded():
     assert (exact.certificate_.precision, exact.certificate_.dtype) == ("float64", "float64")
     assert exact.certificate_.rank_tolerance < est.certificate_.rank_tolerance
     assert relative(est.map_.weight, exact.map_.weight) < 2e-5
+
+
+@pytest.mark.parametrize("estimator", [rs.MeanMatching, rs.TraceMatching])
+def test_a_concept_that_comes_back_in_one_direction_is_noticed_in_many_dimensions(estimator):
+    rng = np.random.default_rng(0)
+    d, n = 256, 1000
+    z = np.repeat([0, 1], n)
+
+    def draw(back):
+        X = rng.normal(size=(2 * n, d))
+        X[:n, 0] += 2 + back
+        return X
+
+    est = estimator().fit(draw(0.0), z)
+    est.verify(draw(0.0), z)
+    with pytest.raises(CertificateError, match=r"coordinate 0|along the concept"):
+        est.verify(draw(1.0), z)
+
+
+def test_an_erasure_that_does_not_reach_fresh_rows_is_noticed():
+    # in 256 dimensions 1,000 rows a class leave a tenth of the gap on fresh rows, seven standard errors of its own
+    rng = np.random.default_rng(0)
+    z = np.repeat([0, 1], 1000)
+    first, second = (rng.normal(size=(2000, 256)) + 2 * np.outer(z == 0, np.eye(256)[0]) for _ in range(2))
+    est = rs.LEACE().fit(first, z)
+    est.verify(first, z)
+    with pytest.raises(CertificateError, match="too few rows"):
+        est.verify(second, z)
+
+
+def test_an_overfitted_map_does_not_excuse_its_own_spread():
+    rng = np.random.default_rng(0)
+    est = rs.MiMiC().fit(rng.normal(size=(76, 32)), np.repeat([0, 1], 38))
+    with pytest.raises(CertificateError, match="covariance_gap"):
+        est.verify(rng.normal(size=(10_000, 32)), np.repeat([0, 1], 5000))
+
+
+def test_a_handful_of_rows_proves_nothing():
+    X, z = make_concept(0)
+    with pytest.raises(rs.errors.DataError, match="Pass more rows"):
+        rs.MiMiC().fit(X, z).verify(X[:4], np.array([0, 0, 1, 1]))
+
+
+@pytest.mark.parametrize("estimator", [rs.MiMiC, rs.TraceMatching, rs.BarycenterErasure, rs.MidSteer])
+def test_no_gap_is_predicted_where_no_law_holds(estimator):
+    concept = make_concept(0)
+    assert estimator().fit(*concept).certify(*concept).predicted_mean_gap is None
+
+
+def test_with_several_sources_each_figure_is_the_worst():
+    concept = make_concept(3, rows=(60, 80, 100, 90))
+    c = rs.MeanMatching().fit(*concept).certify(*concept)
+    records = list(c.by_source.values())
+    for name in ("mean_gap", "covariance_gap", "ebbn", "cost", "gated_mean_gap", "ebbn_u"):
+        assert getattr(c, name) == max(getattr(r, name) for r in records)
+        assert getattr(c, name) > min(getattr(r, name) for r in records)
+    assert c.youden == min(r.youden for r in records) < max(r.youden for r in records)

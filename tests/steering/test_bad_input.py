@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 
 import repsurgery as rs
 from repsurgery.errors import (
@@ -94,7 +95,7 @@ def test_labels_that_are_no_concept(estimator):
         estimator().fit(X, np.where(Z, np.nan, 0.0))
     with pytest.raises(LabelError, match="missing labels"):
         estimator().fit(X, [None if c else "a" for c in Z])
-    with pytest.raises(LabelError, match="several types"):
+    with pytest.raises(LabelError, match="several or unknown types"):
         estimator().fit(X, np.array(["a" if c else 1 for c in Z], dtype=object))
     with pytest.raises(LabelError, match="Convert them"):
         estimator().fit(X, np.array(Z, dtype="datetime64[D]"))
@@ -105,6 +106,71 @@ def test_labels_that_are_no_concept(estimator):
 )
 def test_every_kind_of_categorical_label_gives_the_same_map(labels):
     assert (rs.MiMiC().fit(X, labels).map_.weight == rs.MiMiC().fit(X, Z).map_.weight).all()
+
+
+@pytest.mark.parametrize("labels", [[np.nan, "a"], [1, "a"], [True, 2], [None, 0], [b"x", b"y"]])
+def test_lists_of_mixed_or_missing_labels_are_not_made_into_strings(labels):
+    with pytest.raises(LabelError, match=r"types|missing"):
+        rs.MeanMatching().fit(X, [labels[c] for c in Z])
+    with pytest.raises(LabelError, match=r"types|missing"):
+        rs.MeanMatching().fit(X, np.array([labels[1 - c] for c in Z], dtype=object))
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_a_class_may_be_called_anything(estimator):
+    named = estimator().fit(X, np.where(Z, "x", "all"))
+    assert (named.transform(X, concept=np.where(Z, "x", "all")) == estimator().fit(X, Z).transform(X, concept=Z)).all()
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_classes_without_any_spread_are_shifted(estimator, capfd):
+    rows, z = np.repeat([[1.0, 2.0, 3.0], [4.0, 0.0, 1.0]], 8, axis=0), np.repeat([0, 1], 8)
+    est = estimator().fit(rows, z)
+    steered = est.transform(rows, concept=z)
+    assert_allclose(steered[:8], steered[8:], atol=1e-12)
+    assert "illegal value" not in "".join(capfd.readouterr())
+
+
+def test_gates_that_do_not_fit_are_refused_at_fit():
+    other = rs.MeanMatching(gate="logistic").fit(X, np.where(Z, "b", "a")).gate_
+    with pytest.raises(LabelError, match="same concept labels"):
+        rs.MeanMatching(gate=other).fit(X, Z)
+    for gate in ("nearest-mean", "qda"):
+        narrow = rs.MeanMatching(gate=gate).fit(X[:, :3], Z).gate_
+        with pytest.raises(ShapeError, match="reads 3 features"):
+            rs.MeanMatching(gate=narrow).fit(X, Z)
+    for gate in (np.ones(6), LogisticRegression):
+        with pytest.raises(ParameterError, match="fitted classifier"):
+            rs.MeanMatching(gate=gate).fit(X, Z)
+
+
+def test_what_belongs_to_the_caller_stays_with_the_caller():
+    shift = np.zeros(2)
+    m = rs.Translation(shift)
+    shift[0] = 5
+    assert m.shift.tolist() == [0, 0]
+
+
+def test_several_maps_hide_map_from_hasattr():
+    rows, z = make_concept(0, rows=(30, 30, 30))
+    est = rs.MiMiC().fit(rows, z)
+    assert not hasattr(est, "map_")
+    assert hasattr(rs.MiMiC().fit(X, Z), "map_")
+
+
+def test_neutral_may_be_a_numpy_scalar(tmp_path):
+    rows, z = make_concept(0, rows=(30, 30, 30))
+    est = rs.MidSteer(source=0, target=1, neutral=np.int64(2)).fit(rows, z)
+    rs.save(est, tmp_path / "m")
+    assert rs.load(tmp_path / "m").certificate_.neutral == 2
+
+
+def test_an_eraser_checks_labels_it_does_not_need():
+    est = rs.LEACE().fit(X, Z)
+    with pytest.raises(LabelError, match="one label per row"):
+        est.transform(X, concept=Z[:3])
+    with pytest.raises(LabelError, match="Unknown"):
+        est.transform(X, concept=Z + 7)
 
 
 def test_object_columns_of_strings_are_labels():

@@ -170,7 +170,7 @@ def test_the_barycentre_is_cheaper_than_its_neighbours(classes):
     concept = make_concept(5, d=4, rows=(90, 60, 70, 80)[:classes])
     est = rs.BarycenterErasure().fit(*concept)
     weights = np.bincount(concept.z) / len(concept.z)
-    common = cov(est.map_(concept.of(0)) if classes == 1 else est.maps_[0](concept.of(0)))
+    common = cov(est.maps_[0](concept.of(0)))
 
     def functional(S):
         root = np.linalg.cholesky(S)

@@ -162,3 +162,28 @@ def test_a_source_without_spread_is_shifted_and_the_certificate_says_so():
     assert est.certificate_.residual_bound == pytest.approx(1.0)
     assert_allclose(est.map_(X[:1])[0], X[1:].mean(0), atol=1e-12)
     assert_allclose(est.map_.weight, np.eye(3))
+
+
+def test_the_barycentre_does_not_depend_on_which_class_comes_first():
+    rng = np.random.default_rng(5)
+    few, many = rng.normal(size=(6, 12)), rng.normal(size=(200, 12)) @ np.diag(np.linspace(0.5, 2, 12))
+    certificates = []
+    for labels in ([0, 1], [1, 0]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InfeasibleWarning)
+            est = rs.BarycenterErasure().fit(np.vstack([few, many]), np.repeat(labels, [6, 200]))
+        certificates.append(est.certificate_)
+    first, second = certificates
+    assert first.cost == pytest.approx(second.cost, rel=1e-9)
+    assert first.feasible == second.feasible
+    assert {r.rows_source: r.cost for r in first.by_source.values()} == pytest.approx(
+        {r.rows_source: r.cost for r in second.by_source.values()}
+    )
+
+
+def test_uniform_weights_are_not_frequencies():
+    X, z = make_concept(0, d=4, rows=(40, 400))
+    by_count, uniform = (rs.BarycenterErasure(weights=w).fit(X, z) for w in ("frequencies", "uniform"))
+    means = [est.transform(X, concept=z).mean(0) for est in (by_count, uniform)]
+    assert_allclose(means[0], X.mean(0), atol=1e-10)
+    assert_allclose(means[1], (X[z == 0].mean(0) + X[z == 1].mean(0)) / 2, atol=1e-10)

@@ -18,7 +18,7 @@ __all__ = ["Dense", "Diagonal", "Identity", "LowRank", "Translation"]
 
 
 def _own(value: Any) -> NDArray[Any]:
-    return freeze(np.asarray(value, dtype=np.float64))
+    return freeze(np.array(value, dtype=np.float64))  # a copy: what the caller does to his array is his affair
 
 
 @final

@@ -25,7 +25,7 @@ class PairRecord:
     rank_source, rank_target : int or None
         Numerical ranks of the covariances the method used; None where it used none.
     residual_bound : float
-        The smallest covariance gap any affine map attains (0 where feasible).
+        The smallest covariance gap any map of the method's family attains (0 where feasible).
     shrinkage_moved : float
         The covariance gap that the ridge identity predicts from the shrinkage alone.
     """
@@ -105,7 +105,8 @@ class Certificate:
     gain : float
         ‖W‖₂.
     feasible : bool
-        Whether some affine map meets the method's constraint; where not, ``residual_bound`` is the best possible.
+        Whether a map of the method's family meets its constraint; where not, ``residual_bound`` is the best possible.
+        The family is that of all affine maps for `MiMiC`, of diagonal and of scalar ones for the simpler transports.
     rank_tolerance : float
         Relative singular value below which a direction counted as unseen.
     claims : tuple
@@ -114,7 +115,8 @@ class Certificate:
         SHA-256 of maps and gate.
     data : {"fitting moments", "given rows"}
     youden, predicted_mean_gap, gated_*, ebbn_u, prior_entropy, probe_loss : float or None
-        Only `certify` can know them: the gate's Youden J, the residual (1 − J)‖Δ‖ it predicts, the gaps that remain
+        Only `certify` can know them: the gate's Youden J, the residual (1 − J)‖Δ‖ it predicts for mean matching of one
+        source (None elsewhere: no such law holds), the gaps that remain
         when the gate decides, EBBN without self pairs, and the log-loss of a converged logistic probe (by labels
         and gated) beside the entropy of the prior it cannot beat when the means are equal.
     """

@@ -69,6 +69,8 @@ def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> t
     del R
     if moments.factor is not None:
         return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
+    if len(image) == 0:  # a class without spread stays one
+        return replace(moments, mean=mean), cost
     scatter = mirror_upper(blas.dsyrk(moments.weight, image, trans=1, lower=0))
     return replace(moments, mean=mean, dense=scatter), cost
 

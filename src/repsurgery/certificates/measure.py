@@ -41,12 +41,14 @@ def measured(
         What the gate said; None where it does not decide (always).
     """
     gated = ClassMoments.of(by_gate, z)
+    # the (1 − J) law holds for one shift: other maps act differently on the rows a gate misses
+    by_shift = certificate.method == "MeanMatching" and len(certificate.by_source) == 1
     records = {}
     for label, record in certificate.by_source.items():
         rows = (z == label) | (z == record.target)
         records[label] = replace(
             record,
-            **_gate_fields(record, gated[label], gated[record.target], z, assigned),
+            **_gate_fields(record, gated[label], gated[record.target], z, assigned, by_shift=by_shift),
             ebbn_u=_without_self_pairs(record, ClassMoments.of(by_labels[rows], z[rows])),
             prior_entropy=prior_entropy(z[rows]),
             probe_loss=logistic_probe(by_labels[rows], z[rows]),
@@ -56,7 +58,13 @@ def measured(
 
 
 def _gate_fields(
-    record: PairRecord, steered: Moments, reference: Moments, z: NDArray[Any], assigned: NDArray[Any] | None
+    record: PairRecord,
+    steered: Moments,
+    reference: Moments,
+    z: NDArray[Any],
+    assigned: NDArray[Any] | None,
+    *,
+    by_shift: bool,
 ) -> dict[str, Any]:
     J = None
     if assigned is not None:
@@ -64,7 +72,7 @@ def _gate_fields(
         J = float(hit[z == record.source].mean() - hit[z == record.target].mean())
     return {
         "youden": J,
-        "predicted_mean_gap": None if J is None else abs(1 - J) * record.mean_gap_before,
+        "predicted_mean_gap": abs(1 - J) * record.mean_gap_before if J is not None and by_shift else None,
         "gated_mean_gap": mean_gap(steered, reference),
         "gated_covariance_gap": covariance_gap(steered, reference),
         "gated_ebbn": expected_neighbour_bias(steered, reference),

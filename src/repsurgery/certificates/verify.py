@@ -1,14 +1,16 @@
 """Hold a certificate to its claims: against bytes, and against rows with their sampling error."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from scipy.stats import norm
 
-from repsurgery.arrays import Matrix
+from repsurgery.arrays import Matrix, Vector
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
 from repsurgery.errors import CertificateError
 
-__all__ = ["SamplingError", "check_claims", "check_digest"]
+__all__ = ["Sample", "check_claims", "check_digest"]
 
 STANDARD_ERRORS = 5.0
 """A gap may exceed its claim by this many standard errors before the data contradict it."""
@@ -27,66 +29,116 @@ def check_digest(certificate: Certificate, digest: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingError:
-    """Standard errors of one class's mean, covariance, variances and trace, from its own rows.
+class Sample:
+    """What one class's rows say of their own sampling error; distribution-free.
 
-    Distribution-free: E‖Σ̂ − Σ‖²_F = (E‖x‖⁴ − ‖Σ‖²_F)/n for centred x, whatever the tails.
+    E‖Σ̂ − Σ‖²_F = (E‖x‖⁴ − ‖Σ‖²_F)/n for centred x, whatever the tails. ``fitting_rows`` adds the error of the sample
+    the map was fitted on.
+
+    Attributes
+    ----------
+    mean, variances : (d,) arrays
+    fourth, fourths : float
+        E‖x‖⁴ − ‖Σ‖²_F, and Σ_j (E x_j⁴ − σ_j⁴).
+    energy : float
+        Var ‖x‖².
+    norm : float
+        ‖Σ‖_F.
+    per_row : float
+        1/n for these rows plus 1/n for the fitting rows.
     """
 
-    mean: float
-    covariance: float
-    variance: float
-    trace: float
+    mean: Vector
+    variances: Vector
+    fourth: float
+    fourths: float
+    energy: float
+    norm: float
+    per_row: float
 
     @classmethod
-    def of(cls, X: Matrix, fitting_rows: int) -> "SamplingError":
-        """Estimate from rows (n, d); ``fitting_rows`` adds the error of the sample the map was fitted on."""
+    def of(cls, X: Matrix, fitting_rows: int) -> "Sample":
+        """Summarise rows (n, d)."""
         C = X - X.mean(axis=0)
         squares = np.square(C)
         energy = squares.sum(axis=1)
-        S2 = float(np.square(C.T @ C / len(C)).sum()) if len(C) >= C.shape[1] else _gram_norm(C)
+        gram = C.T @ C if len(C) >= C.shape[1] else C @ C.T
+        norm = float(np.linalg.norm(gram) / len(C))
         variances = squares.mean(axis=0)
-        shrink = np.sqrt(1 / len(C) + 1 / max(fitting_rows, 1))
-        fourth = float(np.square(energy).mean())
         return cls(
-            mean=float(np.sqrt(variances.sum()) * shrink),
-            covariance=float(np.sqrt(max(fourth - S2, 0.0)) * shrink),
-            variance=float(np.sqrt(max((squares**2).mean(axis=0).sum() - (variances**2).sum(), 0.0)) * shrink),
-            trace=float(energy.std() * shrink),
+            mean=X.mean(axis=0),
+            variances=variances,
+            fourth=max(float(np.square(energy).mean()) - norm**2, 0.0),
+            fourths=max(float((squares**2).mean(axis=0).sum() - (variances**2).sum()), 0.0),
+            energy=float(energy.var()),
+            norm=norm,
+            per_row=1 / len(C) + 1 / max(fitting_rows, 1),
         )
 
+    @property
+    def trace(self) -> float:
+        """Tr Σ."""
+        return float(self.variances.sum())
 
-def _gram_norm(C: Matrix) -> float:
-    return float(np.square(C @ C.T / len(C)).sum())
 
-
-def check_claims(
-    certificate: Certificate,
-    fresh: PairRecord,
-    source: SamplingError,
-    target: SamplingError,
-    scales: tuple[float, float, float],
-) -> None:
+def check_claims(certificate: Certificate, fresh: PairRecord, source: Sample, target: Sample, before: Vector) -> None:
     """Raise `CertificateError` where a fresh record exceeds a claim by more than sampling error explains.
 
-    ``scales`` are ‖Σ₁‖_F, ‖diag Σ₁‖ and tr Σ₁ of the reference, in which relative gaps are measured.
+    ``source`` and ``target`` are the steered rows, ``before`` (d,) the gap of their means before steering. Means are
+    also compared coordinate by coordinate and along ``before``, where a concept that came back would show first.
     """
     claimed = certificate.by_source[fresh.source]
-    both = {name: float(np.hypot(getattr(source, name), getattr(target, name))) for name in source.__slots__}
-    covariance_scale, variance_scale, trace = (max(s, 1e-300) for s in scales)
-    mean_slack = STANDARD_ERRORS * both["mean"]
+    # if the claim holds the steered rows are as wide as the target's; a wider spread must not excuse itself
+    excess = (target.trace / source.trace) ** 2 if source.trace > target.trace > 0 else 1.0
+
+    def error(name: Literal["fourth", "fourths", "energy"]) -> float:
+        squared = excess * getattr(source, name) * source.per_row + getattr(target, name) * target.per_row
+        return STANDARD_ERRORS * float(np.sqrt(squared))
+
+    variances = source.variances * source.per_row + target.variances * target.per_row
+    mean_slack = STANDARD_ERRORS * float(np.sqrt(variances.sum()))
+    trace, variance_norm = max(target.trace, 1e-300), max(float(np.linalg.norm(target.variances)), 1e-300)
     allowed: dict[Claim, tuple[str, float]] = {
         "means": ("mean_gap", mean_slack + ROUNDING * (np.sqrt(trace) + fresh.mean_gap_before)),
-        "covariances": ("covariance_gap", STANDARD_ERRORS * both["covariance"] / covariance_scale + ROUNDING),
-        "variances": ("variance_gap", STANDARD_ERRORS * both["variance"] / variance_scale + ROUNDING),
-        "neighbours": ("ebbn", STANDARD_ERRORS * both["trace"] + mean_slack**2 + ROUNDING * trace),
+        "covariances": ("covariance_gap", error("fourth") / max(target.norm, 1e-300) + ROUNDING),
+        "variances": ("variance_gap", error("fourths") / variance_norm + ROUNDING),
+        "neighbours": ("ebbn", error("energy") + mean_slack**2 + ROUNDING * trace),
     }
     for claim in certificate.claims:
         name, slack = allowed[claim]
-        found, limit = getattr(fresh, name), getattr(claimed, name) + slack
-        if not found <= limit:
-            raise CertificateError(
-                f"{certificate.method}: on these rows the {name} of {fresh.source!r} is {found:.3g}, certified "
-                f"{getattr(claimed, name):.3g} and at most {limit:.3g} with sampling error. "
-                "The data have moved, or the fit had too few rows; fit again, with shrinkage if rows are few."
-            )
+        _require(certificate, fresh, name, getattr(fresh, name), getattr(claimed, name), slack)
+    if "means" in certificate.claims:
+        _check_directions(certificate, fresh, source.mean - target.mean, variances, before)
+
+
+def _check_directions(
+    certificate: Certificate, fresh: PairRecord, gap: Vector, variances: Vector, before: Vector
+) -> None:
+    # one false alarm in a million over all coordinates together, by the normal approximation of a mean
+    width = float(norm.isf(0.5e-6 / (len(gap) + 1))) + 1.0
+    claimed = certificate.by_source[fresh.source].mean_gap
+    rounding = ROUNDING * (float(np.sqrt(variances.sum())) + fresh.mean_gap_before)
+    excess = np.abs(gap) - width * np.sqrt(variances)
+    j = int(excess.argmax())
+    _require(
+        certificate, fresh, f"mean gap in coordinate {j}", abs(gap[j]), claimed, abs(gap[j]) - excess[j] + rounding
+    )
+    length = float(np.linalg.norm(before))
+    if length > 0:
+        u = before / length
+        # independent coordinates would give u² · variances; correlated ones at most (Σ |u| sd)²
+        spread = float(min((np.abs(u) * np.sqrt(variances)).sum(), np.sqrt(variances.sum())))
+        _require(
+            certificate, fresh, "mean gap along the concept", abs(float(gap @ u)), claimed, width * spread + rounding
+        )
+
+
+def _require(
+    certificate: Certificate, fresh: PairRecord, what: str, found: float, claimed: float, slack: float
+) -> None:
+    if not found <= claimed + slack:
+        raise CertificateError(
+            f"{certificate.method}: on these rows the {what} of {fresh.source!r} is {found:.3g}, certified "
+            f"{claimed:.3g} and at most {claimed + slack:.3g} with sampling error. The data have moved, or the fit had "
+            "too few rows; fit again, with shrinkage if rows are few."
+        )

@@ -50,7 +50,7 @@ def guarantees(seed: Annotated[int, typer.Option(help="Of the data.")] = 0) -> N
         est = estimator.fit(X, z)
         certificate = est.certify(X, z)
         measures = [f"{getattr(certificate, name):.2g}" for name in _COLUMNS.values()]
-        beaten = (certificate.prior_entropy or 0.0) - (certificate.probe_loss or 0.0)
+        beaten = (certificate.probe_loss or 0.0) - (certificate.prior_entropy or 0.0)
         gate = "-" if certificate.youden is None else f"{certificate.youden:.3f}"
         table.add_row(type(est).__name__, *measures, f"{beaten:.1g}", gate, _verdict(est, fresh, labels))
     console = Console()

@@ -51,7 +51,7 @@ def fit_all(split: Split, source: str, target: str) -> list[Fitted]:
         leace = _certified(rs.LEACE(shrinkage="oas").fit(split.X, split.z), "all", split)
     # LEACE claims something about everybody erased; behind a gate its map keeps no such promise, so no certificate
     behind_gate = rs.SteeringFunction(
-        {source: leace.steering.maps["all"]}, found[0].steering.gate, leace.steering.classes
+        {source: leace.steering.maps[None]}, found[0].steering.gate, leace.steering.classes
     )
     return [*found, Fitted("LEACE", "selective", behind_gate, None), leace]
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from repsurgery.arrays import Label, Rows, Vector
-from repsurgery.errors import ParameterError
+from repsurgery.errors import LabelError, ParameterError, ShapeError
 from repsurgery.gates.base import Gate
 from repsurgery.gates.rules import ClassifierGate, LinearGate, MLPGate
 
@@ -32,13 +32,25 @@ def mlp(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Vector 
     return MLPGate(classes, hidden, hidden_bias, readout, readout_bias)
 
 
-def from_classifier(classifier: Any, classes: tuple[Label, ...]) -> Gate:
-    """Accept a gate as it is, and any fitted object with ``predict`` as a gate."""
+def from_classifier(classifier: Any, classes: tuple[Label, ...], dim: int) -> Gate:
+    """Accept a fitted gate of these classes as it is, and any fitted object with ``predict`` as a gate."""
     if isinstance(classifier, Gate):
+        _require_fit(classifier, classes, dim)
         return classifier
-    if not callable(getattr(classifier, "predict", None)):
+    if isinstance(classifier, type) or not callable(getattr(classifier, "predict", None)):
         raise ParameterError(
             f"gate is {classifier!r}; it must be 'nearest-mean', 'always', 'labels', 'logistic', 'mlp', 'lda', 'qda', "
             "a fitted gate, or a fitted classifier with predict."
         )
     return ClassifierGate(classes, classifier)
+
+
+def _require_fit(gate: Gate, classes: tuple[Label, ...], dim: int) -> None:
+    strangers = [label for label in gate.classes if label not in classes]
+    if strangers:
+        raise LabelError(
+            f"The gate knows classes {list(gate.classes)}, the data {list(classes)}. Fit it on the same concept labels."
+        )
+    width = next((a.shape[0 if name == "hidden" else -1] for name, a in gate.arrays().items() if a.ndim >= 2), dim)
+    if width != dim:
+        raise ShapeError(f"The gate reads {width} features; the data have {dim}. Fit it on vectors of the same site.")

@@ -106,5 +106,5 @@ class RowSteering:
         )
 
 
-def _code(classes: tuple[Label, ...], label: Label) -> int:
+def _code(classes: tuple[Label, ...], label: Label | None) -> int:
     return classes.index(label) if label in classes else -1

@@ -77,7 +77,7 @@ class BarycenterErasure(BaseSteering):
         self.precision = precision
         self.random_state = random_state
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         s = shrink_classes(self.shrinkage, self.ridge, moments, seen)
         covariances = [shrunk_covariance(m, s[label]) for label, m in moments.items()]
         weights = self._class_weights(moments)
@@ -88,7 +88,9 @@ class BarycenterErasure(BaseSteering):
             common, self.n_iter_ = self._fixed_point(covariances, weights, tolerance)
         mean = np.asarray(sum(w * m.mean for w, m in zip(weights, moments.values(), strict=True)))
         centre = _gaussian(moments, mean, common)
-        solutions = {label: gaussian_solution(m, centre, s[label], NO_SHRINKAGE) for label, m in moments.items()}
+        solutions: dict[Label | None, Solution] = {
+            label: gaussian_solution(m, centre, s[label], NO_SHRINKAGE) for label, m in moments.items()
+        }
         ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
         return Method("BarycenterErasure", self.claims, self.population, self.shrinkage, ridge), solutions
 
@@ -125,7 +127,11 @@ def _weight(S0: Matrix, S1: Matrix, tolerance: float) -> Matrix:
 
 def _midpoint(S0: Matrix, S1: Matrix, t: float, tolerance: float) -> Matrix:
     """Return the point t along the geodesic from S0 to S1, which is the barycentre of two."""
-    T = t * _weight(S0, S1, tolerance)
+    found = transport_matrix(S0, S1, (tolerance, tolerance))
+    if not found.feasible:  # the other way round it is: only the class of lower rank can be reached
+        return _midpoint(S1, S0, 1 - t, tolerance)
+    assert found.weight is not None
+    T = t * found.weight
     T[np.diag_indices_from(T)] += 1 - t
     S = T @ S0 @ T.T
     return (S + S.T) / 2

@@ -20,8 +20,8 @@ from repsurgery.errors import (
     LabelError,
     ParameterError,
     RowsNeededError,
+    SeveralMapsError,
     ShapeError,
-    SurgeryError,
 )
 from repsurgery.gates import AlwaysGate, Gate, LabelsGate
 from repsurgery.gates.from_moments import lda, nearest_mean, qda
@@ -30,6 +30,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.steering.shrink import SeenRows, check_shrinkage, shrink_classes, shrunk_covariance
 from repsurgery.surgery import SteeringFunction, certify, verify
+from repsurgery.surgery.function import EVERYBODY
 
 __all__ = ["BaseSteering", "GateName"]
 
@@ -59,7 +60,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     random_state: Any = None
 
     @abstractmethod
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         """Return what is claimed, and one solution per steered class."""
 
     # -- fitting ---------------------------------------------------------------------------------------------------
@@ -148,15 +149,16 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         method, solutions = self._solve(moments, seen)
         gate = self._make_gate(moments, seen)
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
-        if method.population == "all" and len(solutions) == 1:
-            solutions = dict.fromkeys(moments, next(iter(solutions.values())))
-        certificate = issue(method, moments, solutions)
+        by_class = {c: solutions[c if c in solutions else EVERYBODY] for c in moments if {c, EVERYBODY} & {*solutions}}
+        certificate = issue(method, moments, by_class)
         _warn(certificate)
         return steering.sealed(certificate)
 
     def _make_gate(self, moments: ClassMoments, seen: SeenRows | None) -> Gate:
         classes = tuple(moments.labels)
-        if isinstance(self.gate, str) and self.gate not in get_args(GateName):
+        if not isinstance(self.gate, str):
+            return from_classifier(self.gate, classes, moments.dim)
+        if self.gate not in get_args(GateName):
             raise ParameterError(f"gate is {self.gate!r}; it must be one of {list(get_args(GateName))}, or fitted.")
         if self.gate in ("logistic", "mlp") and seen is None:
             self._require_no_rows()
@@ -173,11 +175,9 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
             case "mlp":
                 assert seen is not None
                 return mlp(seen.X, seen.codes, classes, seen.weights, self.random_state)
-            case "lda" | "qda":
-                shrinkages = shrink_classes(self.shrinkage, self.ridge, moments, seen)
-                rule = lda if self.gate == "lda" else qda
-                return rule(moments, lambda label: shrunk_covariance(moments[label], shrinkages[label]))
-        return from_classifier(self.gate, classes)
+        shrinkages = shrink_classes(self.shrinkage, self.ridge, moments, seen)
+        rule = lda if self.gate == "lda" else qda
+        return rule(moments, lambda label: shrunk_covariance(moments[label], shrinkages[label]))
 
     # -- what was learned ------------------------------------------------------------------------------------------
 
@@ -196,8 +196,8 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return np.array(self.moments_.labels)
 
     @property
-    def maps_(self) -> dict[Label, AffineMap]:
-        """The map of each steered class."""
+    def maps_(self) -> dict[Label | None, AffineMap]:
+        """The map of each steered class; under None the one that serves them all (LEACE)."""
         return dict(self.steering_.maps)
 
     @property
@@ -205,7 +205,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         """The map, where there is exactly one."""
         maps = self.maps_
         if len(maps) != 1:
-            raise SurgeryError(
+            raise SeveralMapsError(
                 f"There are {len(maps)} maps, one per source class ({list(maps)}). Choose one with maps_[label]."
             )
         return next(iter(maps.values()))
@@ -239,16 +239,18 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self, "moments_")
         return self.steering_.inverse(self._enter(X, reset=False), concept)
 
-    def certify(self, X: Any, y: Any = None, *, concept: Any = None) -> Certificate:
-        """Re-issue the certificate on rows ``X`` with labels: gate, U-statistic and logistic probe included."""
-        check_is_fitted(self, "moments_")
-        return certify(self.steering_, self._enter(X, reset=False), y if concept is None else concept)
+    def certify(self, X: Any, z: Any = None) -> Certificate:
+        """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,).
 
-    def verify(self, X: Any = None, y: Any = None, *, concept: Any = None) -> Self:
-        """Raise `CertificateError` where bytes, a cast or the given rows no longer support the claims."""
+        What only rows can tell is included: the gate, EBBN without self pairs, a converged logistic probe.
+        """
         check_is_fitted(self, "moments_")
-        rows = None if X is None else self._enter(X, reset=False)
-        verify(self.steering_, rows, y if concept is None else concept)
+        return certify(self.steering_, self._enter(X, reset=False), z)
+
+    def verify(self, X: Any = None, z: Any = None) -> Self:
+        """Raise `CertificateError` where bytes, a cast or the given unweighted rows no longer support the claims."""
+        check_is_fitted(self, "moments_")
+        verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -68,7 +68,7 @@ class LEACE(BaseSteering):
         self.ridge = ridge
         self.precision = precision
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         total = moments.total
         rows, weighted = (None, False) if seen is None else (seen.X, seen.weights is not None)
         s = shrink(self.shrinkage, self.ridge, total, rows, weighted=weighted)

@@ -14,7 +14,7 @@ from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.leace import whiten
-from repsurgery.steering.selection import select_classes
+from repsurgery.steering.selection import known_label, select_classes
 from repsurgery.steering.shrink import SeenRows, shrink
 
 __all__ = ["MidSteer"]
@@ -75,13 +75,16 @@ class MidSteer(BaseSteering):
         self.precision = precision
         self.random_state = random_state
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         sources, target = self._select(moments)
-        neutral = moments.total if self.neutral is None else moments[self.neutral]
+        name = None if self.neutral is None else known_label(moments, self.neutral)
+        neutral = moments.total if name is None else moments[name]
         whitening = self._whitening(neutral, seen)
-        solutions = {c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources}
+        solutions: dict[Label | None, Solution] = {
+            c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources
+        }
         ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
-        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, self.neutral)
+        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, name)
         return method, solutions
 
     def _select(self, moments: ClassMoments) -> tuple[list[Label], Label]:

@@ -8,7 +8,7 @@ from repsurgery.arrays import Label
 from repsurgery.errors import LabelError
 from repsurgery.moments import ClassMoments
 
-__all__ = ["select_classes"]
+__all__ = ["known_label", "select_classes"]
 
 
 def select_classes(moments: ClassMoments, source: Any, target: Any) -> tuple[list[Label], Label]:
@@ -16,14 +16,14 @@ def select_classes(moments: ClassMoments, source: Any, target: Any) -> tuple[lis
 
     The target defaults to the last sorted label that is not a source, the sources to every other class.
     """
-    sources = None if source is None else [_known(moments, s) for s in _as_list(source)]
+    sources = None if source is None else [known_label(moments, s) for s in _as_list(source)]
     if target is None:
         free = [label for label in moments.labels if label not in (sources or [])]
         if not free:
             raise LabelError(f"Every class {moments.labels} is a source; leave one to be the target.")
         goal = free[-1]
     else:
-        goal = _known(moments, target)
+        goal = known_label(moments, target)
     if sources is None:
         sources = [label for label in moments.labels if label != goal]
     if not sources:
@@ -37,7 +37,8 @@ def _as_list(source: Any) -> list[Any]:
     return list(source) if isinstance(source, list | tuple | set | np.ndarray) else [source]
 
 
-def _known(moments: ClassMoments, label: Any) -> Label:
+def known_label(moments: ClassMoments, label: Any) -> Label:
+    """Return ``label`` as the moments spell it, or raise a `LabelError` that lists the classes."""
     plain = label.item() if isinstance(label, np.generic) else label
     for known in moments.labels:
         if known == plain and isinstance(known, str) == isinstance(plain, str):

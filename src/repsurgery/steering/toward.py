@@ -45,11 +45,13 @@ class TowardTarget(BaseSteering):
     def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
         """Return the map that takes ``source`` to ``target``."""
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label, Solution]]:
+    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         sources, target = select_classes(moments, self.source, self.target)
         name = self.shrinkage if self.shrinks else "none"
         used = ClassMoments({label: moments[label] for label in (*sources, target)})
         s = shrink_classes(name, self.ridge, used, seen)
-        solutions = {c: self._pair(moments[c], moments[target], s[c], s[target]) for c in sources}
+        solutions: dict[Label | None, Solution] = {
+            c: self._pair(moments[c], moments[target], s[c], s[target]) for c in sources
+        }
         ridge = float(self.ridge) if name in ("ridge", "relative-ridge") else None
         return Method(type(self).__name__, self.claims, self.population, name, ridge, target), solutions

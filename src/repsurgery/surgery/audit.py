@@ -13,13 +13,16 @@ from repsurgery.certificates import Certificate, PairRecord
 from repsurgery.certificates.certificate import summarise
 from repsurgery.certificates.issue import Method, Solution, issue
 from repsurgery.certificates.measure import measured
-from repsurgery.certificates.verify import SamplingError, check_claims, check_digest
-from repsurgery.errors import LabelError, SurgeryError
+from repsurgery.certificates.verify import Sample, check_claims, check_digest
+from repsurgery.errors import DataError, LabelError, SurgeryError
 from repsurgery.gates import AlwaysGate, LabelsGate
 from repsurgery.moments import ClassMoments
 from repsurgery.surgery.function import EVERYBODY, SteeringFunction
 
 __all__ = ["certify", "verify"]
+
+FEWEST_ROWS = 5
+"""Below this many fresh rows of a class `verify` refuses to judge."""
 
 
 def certify(steering: SteeringFunction, X: Any, z: Any) -> Certificate:
@@ -47,10 +50,16 @@ def verify(steering: SteeringFunction, X: Any = None, z: Any = None) -> None:
     fresh = _reissued(steering, rows, labels)
     steered = steering(rows, labels)
     for label, record in fresh.by_source.items():
-        reference = steered[labels == record.target]
-        source = SamplingError.of(steered[labels == label], certificate.by_source[label].rows_source)
-        target = SamplingError.of(reference, certificate.by_source[label].rows_target)
-        check_claims(certificate, record, source, target, _scales(reference))
+        old, of_source, of_target = certificate.by_source[label], labels == label, labels == record.target
+        if min(of_source.sum(), of_target.sum()) < FEWEST_ROWS:
+            raise DataError(
+                f"verify got {of_source.sum()} rows of {label!r} and {of_target.sum()} of {record.target!r}; below "
+                f"{FEWEST_ROWS} of each nothing can be said of their sampling error. Pass more rows."
+            )
+        source = Sample.of(steered[of_source], old.rows_source)
+        target = Sample.of(steered[of_target], old.rows_target)
+        before = rows[of_source].mean(axis=0) - rows[of_target].mean(axis=0)
+        check_claims(certificate, record, source, target, before)
 
 
 def _certificate(steering: SteeringFunction) -> Certificate:
@@ -103,10 +112,3 @@ def _map_for(steering: SteeringFunction, label: Label) -> AffineMap:
 
 def _solution(m: AffineMap, record: PairRecord) -> Solution:
     return Solution(m, record.optimal_cost, record.feasible, record.rank_source, record.rank_target)
-
-
-def _scales(X: Rows) -> tuple[float, float, float]:
-    C = X - X.mean(axis=0)
-    variances = np.square(C).mean(axis=0)
-    gram = C.T @ C if len(C) >= C.shape[1] else C @ C.T
-    return float(np.linalg.norm(gram) / len(C)), float(np.linalg.norm(variances)), float(variances.sum())

@@ -18,8 +18,8 @@ from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
-EVERYBODY = "all"
-"""The key of a map that serves every class alike (LEACE)."""
+EVERYBODY = None
+"""The key of a map that serves every class alike (LEACE); no class can be called that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +29,7 @@ class SteeringFunction:
     Attributes
     ----------
     maps : mapping of label to AffineMap
+        Or of None to the one map that serves every class.
     gate : Gate
     classes : tuple of labels
         Every concept known at fit; labels given to a call must be among them.
@@ -40,7 +41,7 @@ class SteeringFunction:
     (test_rows_outside_the_mask_come_back_bit_for_bit).
     """
 
-    maps: Mapping[Label, AffineMap]
+    maps: Mapping[Label | None, AffineMap]
     gate: Gate = field(default_factory=AlwaysGate)
     classes: tuple[Label, ...] = ()
     certificate: Certificate | None = None
@@ -73,8 +74,10 @@ class SteeringFunction:
                 out[mask] = self.maps[label].apply(rows[mask])
         return out
 
-    def masks(self, X: Rows, concept: Any = None) -> dict[Label, Mask]:
+    def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
         """Return, per map, which of the checked rows it steers."""
+        if EVERYBODY in self.maps and concept is not None and self.classes:
+            self.assign(X, concept)  # the labels change nothing here, but wrong ones are a mistake all the same
         if EVERYBODY in self.maps or (concept is None and isinstance(self.gate, AlwaysGate)):
             return {label: np.ones(len(X), dtype=bool) for label in self.maps}
         assigned = self.assign(X, concept)

@@ -53,7 +53,7 @@ def _gate(header: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> Gate:
 
 def _steering(contents: Contents) -> SteeringFunction:
     header = contents.header
-    maps: dict[Label, AffineMap] = {}
+    maps: dict[Label | None, AffineMap] = {}
     for i, entry in enumerate(header["maps"]):
         maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
     gate = _gate(header["gate"], _under(contents.arrays, "gate."))
