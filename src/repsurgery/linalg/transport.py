@@ -116,8 +116,9 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, 
 
 def _by_pencil(S1: Matrix, R0: Matrix, *, overwrite: bool = False) -> Transport:
     # Σ₁ Σ₀ v = λ v with Vᵀ Σ₀ V = I gives Σ₁ = V Λ Vᵀ, hence W = V Λ^½ Vᵀ; with V = R₀⁻¹ Y, R₀ Σ₁ R₀ᵀ = Y Λ Yᵀ
-    C, _ = lapack.dsygst(fortran(S1), R0, itype=2, lower=0, overwrite_a=overwrite)
-    values, Y = linalg.eigh(C, lower=False, driver="evd", check_finite=False, overwrite_a=True)
+    # in the lower triangle: the product is graded, and from the upper one its reduction loses a digit
+    C, _ = lapack.dsygst(fortran(S1), np.asfortranarray(R0.T), itype=2, lower=1, overwrite_a=overwrite)
+    values, Y = linalg.eigh(C, lower=True, driver="evd", check_finite=False, overwrite_a=True)
     values = np.maximum(values, 0.0)
     Y *= values**0.25
     V = blas.dtrsm(1.0, R0, Y, lower=0, overwrite_b=1)
