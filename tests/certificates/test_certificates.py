@@ -8,17 +8,9 @@ from hypothesis import strategies as st
 import repsurgery as rs
 from repsurgery.certificates.certificate import Certificate
 from repsurgery.errors import CertificateError, LabelError, SurgeryError
+from tests.estimators import ALL
 from tests.strategies import EXACT, Concept, concepts, cov, make_concept, relative
 
-ALL = [
-    rs.MeanMatching,
-    rs.MiMiC,
-    rs.TraceMatching,
-    rs.DiagonalTransport,
-    rs.MidSteer,
-    rs.LEACE,
-    rs.BarycenterErasure,
-]
 CLAIMED = {"means": "mean_gap", "covariances": "covariance_gap", "variances": "variance_gap", "neighbours": "ebbn"}
 
 

@@ -21,17 +21,9 @@ from repsurgery.errors import (
     ShapeError,
     SurgeryError,
 )
+from tests.estimators import ALL
 from tests.strategies import make_concept
 
-ALL = [
-    rs.MeanMatching,
-    rs.MiMiC,
-    rs.TraceMatching,
-    rs.DiagonalTransport,
-    rs.MidSteer,
-    rs.LEACE,
-    rs.BarycenterErasure,
-]
 X, Z = make_concept(0)
 
 

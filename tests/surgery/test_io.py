@@ -9,17 +9,8 @@ from repsurgery.errors import FileFormatError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.gates import LinearGate
 from tests.affine.test_maps import KINDS, make
+from tests.estimators import ALL
 from tests.strategies import make_concept
-
-ALL = [
-    rs.MeanMatching,
-    rs.MiMiC,
-    rs.TraceMatching,
-    rs.DiagonalTransport,
-    rs.MidSteer,
-    rs.LEACE,
-    rs.BarycenterErasure,
-]
 
 
 @pytest.mark.parametrize("kind", KINDS)
