@@ -100,8 +100,9 @@ class RowSteering:
                 f"{self._name} met a state with NaN or infinity before it touched it: the model produced it, or an "
                 "earlier site did. Run the model without steering, or steer that earlier site with a lower strength."
             )
+        reach = float(X.detach().abs().max())
         raise NonFiniteError(
-            f"{self._name} produced NaN or a value beyond {X.dtype} (the states reach {float(X.abs().max()):.3g}). "
+            f"{self._name} produced NaN or a value beyond {X.dtype} (the states reach {reach:.3g}). "
             "Lower the strength, fit with more rows or shrinkage, or run the model in a wider dtype."
         )
 

@@ -1,5 +1,6 @@
 """Score texts: log-likelihoods of continuations, and how far steering moves the next-token distribution."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from repsurgery.errors import ParameterError, TextError
+from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.generate import steered
 from repsurgery.lm.positions import Positions
 from repsurgery.lm.running import entry_device, evaluating, run_batches
@@ -163,6 +164,11 @@ def kl_divergence(
             n = len(tokens[i])
             log_p, log_q = (x[row, :n].float().log_softmax(dim=-1) for x in (moved, base))
             values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
+            if not all(map(math.isfinite, values)):
+                raise NonFiniteError(
+                    "kl_divergence met logits beyond the model's number range: the steered state overflows in the "
+                    "output layer. Lower the strength, or run the model in a wider dtype."
+                )
             found[i] = Divergence(texts[i], tuple(tokens[i]), tuple(values))
 
     with evaluating(model):

@@ -59,6 +59,8 @@ def resolve_site(model: nn.Module, name: str) -> Site:
     """
     model = unwrapped(model)
     modules = dict(model.named_modules())
+    if not isinstance(name, str):
+        raise SiteError(f"A site is a name, not {name!r}. Sites are {_NAMES}, or the path of a module.")
     named = name in ("final", "embeddings") or _BLOCK.fullmatch(name)
     # a bare base model may itself have a module called "layers.3": it is the same place
     if named and (layout := _layout(model)) is not None:

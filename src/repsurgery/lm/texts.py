@@ -1,6 +1,6 @@
 """From texts to padded batches of tokens, without touching the user's tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,10 +15,11 @@ NO_LIMIT = 10**6
 """Tokenizers that know no limit say 10³⁰."""
 
 
-def check_texts(texts: Sequence[str], *, caller: str) -> list[str]:
+def check_texts(texts: Iterable[str], *, caller: str) -> list[str]:
     """Return ``texts`` as a list, or say which of them cannot be used."""
-    if isinstance(texts, str) or not isinstance(texts, Sequence):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ParameterError(f"{caller} got {type(texts).__name__} for texts; it takes a list of strings.")
+    texts = list(texts)  # columns of frames and arrays are welcome too
     if not texts:
         raise TextError(f"{caller} got no texts; it needs at least one.")
     for i, text in enumerate(texts):
