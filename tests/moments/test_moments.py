@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from repsurgery import ClassMoments, Moments
-from repsurgery.errors import DataError, LabelError, ParameterError, ShapeError, SurgeryError
+from repsurgery import ClassMoments, Moments, load, save
+from repsurgery.errors import DataError, FileFormatError, LabelError, ParameterError, ShapeError, SurgeryError
 from tests.strategies import EPS, concepts, cov, make_concept, relative
 
 ROUNDING = 200 * EPS
@@ -212,3 +212,17 @@ def test_bad_requests_say_what_to_do():
         ClassMoments.of(X, z, sample_weight=[1.0])
     with pytest.raises(DataError, match="no rows yet"):
         _ = ClassMoments().dim
+
+
+@pytest.mark.parametrize("rows", [5, 50])
+def test_the_moments_of_one_set_survive_a_file_too(tmp_path, rows):
+    m = Moments.of(np.random.default_rng(0).normal(size=(rows, 12)) + 4)
+    m.save(tmp_path / "m")
+    save(m, tmp_path / "again")
+    for back in (Moments.load(tmp_path / "m"), load(tmp_path / "again")):
+        assert isinstance(back, Moments)
+        assert (back.count, back.weight) == (m.count, m.weight)
+        assert (back.mean == m.mean).all()
+        assert (back.scatter == m.scatter).all()
+    with pytest.raises(FileFormatError, match="not a class-moments"):
+        ClassMoments.load(tmp_path / "m")

@@ -18,6 +18,7 @@ from repsurgery.moments.moments import Moments, Precision
 __all__ = ["ClassMoments"]
 
 KIND = "class-moments"
+SINGLE = "moments"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +154,17 @@ def to_contents(moments: ClassMoments) -> Contents:
         facts = {"count": m.count, "weight": m.weight, "dtype": m.dtype, "precision": m.precision}
         classes.append({"label": label, "form": form, **facts})
     return Contents(KIND, {"classes": classes}, arrays)
+
+
+def single_to_contents(m: Moments) -> Contents:
+    """Return the file form of the moments of one set of rows: that of one class without a name of its own."""
+    whole = to_contents(ClassMoments({0: m}))
+    return Contents(SINGLE, whole.header, whole.arrays)
+
+
+def single_from_contents(contents: Contents) -> Moments:
+    """Return the moments of one set of rows held by a file."""
+    return from_contents(contents)[0]
 
 
 def from_contents(contents: Contents) -> ClassMoments:

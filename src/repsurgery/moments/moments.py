@@ -1,5 +1,6 @@
 """`Moments`: count, weight, mean and scatter of one set of rows, a value that merges exactly."""
 
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze
 from repsurgery.errors import ParameterError, ShapeError, SurgeryError
+from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
 from repsurgery.moments.accumulate import factor_of, scatter_of
@@ -159,6 +161,19 @@ class Moments:
         """Return these moments with the rows of ``X`` added; ``self`` does not change."""
         X = check_rows(X, dim=self.dim, caller="Moments.update")
         return self + Moments.of(X, sample_weight=sample_weight, precision=precision or self.precision)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write these moments to one file; they hold no rows."""
+        from repsurgery.moments.by_class import single_to_contents
+
+        write_file(path, single_to_contents(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Moments":
+        """Read moments written by `save`, checking digest, shapes and values."""
+        from repsurgery.moments.by_class import SINGLE, single_from_contents
+
+        return single_from_contents(read_file(path, kind=SINGLE))
 
     def __add__(self, other: "Moments") -> "Moments":
         if not isinstance(other, Moments):

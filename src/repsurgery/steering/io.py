@@ -10,7 +10,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.errors import FileFormatError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.gates import Gate
-from repsurgery.moments import ClassMoments, by_class
+from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.steering.barycenter_erasure import BarycenterErasure
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.diagonal_transport import DiagonalTransport
@@ -24,7 +24,7 @@ from repsurgery.surgery import io as surgery_io
 
 __all__ = ["load", "save"]
 
-Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | ClassMoments
+Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
 
 _ESTIMATORS: Mapping[str, type[BaseSteering]] = {
     cls.__name__: cls
@@ -46,6 +46,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     contents = read_file(path)
     if contents.kind == by_class.KIND:
         return by_class.from_contents(contents)
+    if contents.kind == by_class.SINGLE:
+        return by_class.single_from_contents(contents)
     if contents.kind == "estimator":
         return _estimator(contents)
     return surgery_io.from_contents(contents)
@@ -54,6 +56,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _to_contents(value: Saveable) -> Contents:
     if isinstance(value, ClassMoments):
         return by_class.to_contents(value)
+    if isinstance(value, Moments):
+        return by_class.single_to_contents(value)
     if not isinstance(value, BaseSteering):
         return surgery_io.to_contents(value)
     steering, moments = surgery_io.to_contents(value.steering_), by_class.to_contents(value.moments_)
