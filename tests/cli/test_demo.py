@@ -1,4 +1,4 @@
-from importlib import metadata, resources
+from importlib import metadata
 
 import pytest
 
@@ -6,8 +6,6 @@ try:
     metadata.distribution("alt-profanity-check")
 except metadata.PackageNotFoundError:
     pytest.skip("alt-profanity-check is not installed (extra repsurgery[scorers])", allow_module_level=True)
-if not (resources.files("repsurgery.datasets") / "courtesy.tsv").is_file():
-    pytest.skip("the embedded corpus is on another branch and not merged here yet", allow_module_level=True)
 
 
 def test_the_quick_demo_reports_every_configuration(run, model_folder, tmp_path):

@@ -6,10 +6,6 @@ import repsurgery as rs
 from repsurgery import lm
 from tests.lm.tiny_models import WIDTH
 
-needs_fold = pytest.mark.skipif(
-    not hasattr(lm, "fold"), reason="lm.fold is built on another branch and not merged here yet"
-)
-
 
 @pytest.fixture
 def map_file(tmp_path):
@@ -19,7 +15,6 @@ def map_file(tmp_path):
     return path
 
 
-@needs_fold
 def test_the_folded_folder_says_what_the_steered_model_says(run, map_file, model_folder, tmp_path):
     result = run("fold", map_file, "--model", model_folder, "--site", "final", "--out", tmp_path / "folded")
     assert result.exit_code == 0, result.output
@@ -32,21 +27,12 @@ def test_the_folded_folder_says_what_the_steered_model_says(run, map_file, model
         torch.testing.assert_close(folded(batch).logits, steered, atol=1e-4, rtol=1e-4)
 
 
-@needs_fold
 def test_a_gate_does_not_fold_into_weights(run, fitted, model_folder, tmp_path):
     result = run("fold", fitted, "--model", model_folder, "--out", tmp_path / "folded")
     assert result.exit_code == 1
     assert not (tmp_path / "folded").exists()
 
 
-@pytest.mark.skipif(hasattr(lm, "fold"), reason="lm.fold is here")
-def test_without_lm_fold_it_says_so(run, map_file, model_folder, tmp_path):
-    result = run("fold", map_file, "--model", model_folder, "--out", tmp_path / "folded")
-    assert result.exit_code == 1
-    assert "upgrade" in result.stderr
-
-
-@needs_fold
 def test_a_folder_in_use_is_left_alone(run, map_file, model_folder):
     result = run("fold", map_file, "--model", model_folder, "--out", model_folder)
     assert result.exit_code == 1

@@ -6,22 +6,12 @@ from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, LabelError, ParameterError, SurgeryError
 from repsurgery.lm.class_moments import _Sums
 from tests.lm.test_extract import Interrupting
-from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
+from tests.lm.tiny_models import WIDTH, texts
 from tests.lm.tools import DEPTH, assert_close
 
 SOME = texts(60, seed=3)
 LABELS = [["rude", "kind"][i % 3 == 0] for i in range(60)]
 SITES = ["embeddings", "layers.0", "layers.1.mlp", "final"]
-
-
-@pytest.fixture
-def model():
-    return tiny_model("llama")
-
-
-@pytest.fixture
-def tokenizer():
-    return tiny_tokenizer()
 
 
 def assert_same(found, expected):

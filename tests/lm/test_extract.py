@@ -14,16 +14,6 @@ from tests.lm.tools import DEPTH, assert_close, random_map, states
 SOME = texts(9, seed=1)
 
 
-@pytest.fixture
-def model():
-    return tiny_model("llama")
-
-
-@pytest.fixture
-def tokenizer():
-    return tiny_tokenizer()
-
-
 def one_by_one(model, tokenizer, site):
     """Return the states of each text alone, (length, d)."""
     ids = [torch.tensor([tokenizer(text)["input_ids"]]) for text in SOME]

@@ -8,21 +8,11 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
 from repsurgery.lm.sampling import KeyedSampling, sample_key
-from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_model, tiny_tokenizer
+from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_tokenizer
 from tests.lm.tools import random_map
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
 OPTIONS = {"n": 4, "max_new_tokens": 5, "progress": False}
-
-
-@pytest.fixture
-def model():
-    return tiny_model("llama")
-
-
-@pytest.fixture
-def tokenizer():
-    return tiny_tokenizer()
 
 
 def test_records_come_in_order_of_prompt_and_sample(model, tokenizer):

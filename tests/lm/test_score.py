@@ -5,21 +5,11 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ParameterError, TextError
-from tests.lm.tiny_models import WIDTH, tiny_model, tiny_tokenizer
+from tests.lm.tiny_models import WIDTH
 from tests.lm.tools import DEPTH, assert_close, random_map
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6"]
 CONTINUATIONS = [" w7 w8", " w9", " w10 w11 w12 w13"]
-
-
-@pytest.fixture
-def model():
-    return tiny_model("llama")
-
-
-@pytest.fixture
-def tokenizer():
-    return tiny_tokenizer()
 
 
 def log_p(model, tokens):

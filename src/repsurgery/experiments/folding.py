@@ -6,7 +6,7 @@ from typing import Any
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import FoldError, MissingExtraError
+from repsurgery.errors import FoldError
 
 __all__ = ["fold_into"]
 
@@ -31,17 +31,13 @@ def fold_into(
     custom_code : bool
         Allow a folder that needs code of its own to load, where the architecture cannot hold the constant part.
     """
-    try:
-        from repsurgery.lm import fold, save_folded  # type: ignore[attr-defined, unused-ignore]
-    except ImportError as error:
-        raise MissingExtraError("This repsurgery has no lm.fold yet; upgrade it to fold into weights.") from error
     target = Path(folder)
     if target.exists() and any(target.iterdir()):
         raise FoldError(f"{target} is not empty. Name a new folder, so that no file of another model stays in it.")
     value = rs.load(file)
     network, tokenizer = lm.load(model)
-    folded = fold(network, _only_map(value) if every_vector else value, site)
-    save_folded(folded, target, custom_code=custom_code)
+    folded = lm.fold(network, _only_map(value) if every_vector else value, site)
+    lm.save_folded(folded, target, custom_code=custom_code)
     tokenizer.save_pretrained(target)
     return target
 
