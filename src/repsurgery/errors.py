@@ -16,6 +16,7 @@ __all__ = [
     "NonFiniteError",
     "NotNumericError",
     "ParameterError",
+    "RecordError",
     "RowsNeededError",
     "SeveralMapsError",
     "ShapeError",
@@ -74,6 +75,10 @@ class CertificateError(SurgeryError):
 
 class FileFormatError(SurgeryError):
     """A file that is truncated, altered, of another kind or of a newer version. Write it again."""
+
+
+class RecordError(SurgeryError):
+    """A record of a run that is missing, altered or of another layout. Run the study again."""
 
 
 class SiteError(SurgeryError):

@@ -2,5 +2,22 @@
 
 from repsurgery.results.demo import CertifiedMap, Cloud, DemoRecord, Outcome, Scope
 from repsurgery.results.environment import environment
+from repsurgery.results.store import read_record, read_records, write_record
+from repsurgery.results.study import CosineThumbnail, Estimate, MethodResult, Setting, StudyRecord
 
-__all__ = ["CertifiedMap", "Cloud", "DemoRecord", "Outcome", "Scope", "environment"]
+__all__ = [
+    "CertifiedMap",
+    "Cloud",
+    "CosineThumbnail",
+    "DemoRecord",
+    "Estimate",
+    "MethodResult",
+    "Outcome",
+    "Scope",
+    "Setting",
+    "StudyRecord",
+    "environment",
+    "read_record",
+    "read_records",
+    "write_record",
+]
