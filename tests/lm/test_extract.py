@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from repsurgery import lm
-from repsurgery.errors import BatchHalvedWarning, NonFiniteError, ParameterError, SiteError
+from repsurgery.errors import BatchHalvedWarning, CacheWarning, NonFiniteError, ParameterError, SiteError
 from repsurgery.lm.resuming import uninterrupted
 from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import DEPTH, assert_close, random_map, states
@@ -76,6 +76,19 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(model, tokenizer, tm
     assert_close(rows, expected, rtol=DEPTH)
     lm.extract(model, tokenizer, SOME, batch_size=3, progress=False, work_dir=tmp_path)
     assert passes.passes == 2
+
+
+def test_a_damaged_work_file_is_read_anew(model, tokenizer, tmp_path):
+    expected = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)
+    [path] = tmp_path.rglob("rows-*.safetensors")
+    damaged = bytearray(path.read_bytes())
+    damaged[-5] ^= 0xFF
+    path.write_bytes(bytes(damaged))
+    with pytest.warns(CacheWarning, match="read anew"):
+        rows = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)
+    assert np.array_equal(rows, expected)
+    again = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)  # and now without a warning
+    assert np.array_equal(again, expected)
 
 
 def test_another_job_never_takes_over_old_results(model, tokenizer, tmp_path):

@@ -15,6 +15,8 @@ from repsurgery.cli.fold import fold
 from repsurgery.cli.generate import generate
 from repsurgery.cli.guarantees import guarantees
 from repsurgery.cli.inspect import inspect
+from repsurgery.cli.report import report
+from repsurgery.cli.reproduce import reproduce
 
 __all__ = ["app"]
 
@@ -59,5 +61,5 @@ def repsurgery_command(
     """Steer and erase concepts in language models by affine maps that carry their own proof."""
 
 
-for verb in (fit, generate, inspect, fold, demo, guarantees):
+for verb in (fit, generate, inspect, fold, demo, guarantees, reproduce, report):
     app.command()(verb)

@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from repsurgery.errors import CacheWarning, FileFormatError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.reading import check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
@@ -62,6 +64,7 @@ def extract(
     Rows depend neither on padding side nor on batch size, beyond rounding
     (test_rows_do_not_depend_on_padding_side_or_batch_size).
     An interruption loses nothing (test_an_interrupted_extraction_goes_on_where_it_stopped).
+    Damaged work is done again (test_a_damaged_work_file_is_read_anew).
     """
     texts = check_texts(texts, caller="extract")
     check_pooling(pooling, ("last", "cls", "mean"))
@@ -98,7 +101,12 @@ class _Rows:
         self._unsaved: list[int] = []
         self._saved_at = time.monotonic()
         for path in sorted(folder.glob("rows-*.safetensors")) if folder else []:
-            held = read_file(path, kind=KIND).arrays
+            try:
+                held = read_file(path, kind=KIND).arrays
+            except FileFormatError as error:
+                warnings.warn(f"{error} Its texts are read anew.", CacheWarning, stacklevel=3)
+                path.unlink()
+                continue
             self.take(held["index"].tolist(), held["rows"])
         self._unsaved = []
 

@@ -1,0 +1,35 @@
+"""The concept-encoding function of a study: trained once, kept as a gate without pickle."""
+
+from typing import Any
+
+import numpy as np
+
+from repsurgery.classifiers import concept_classifier
+from repsurgery.experiments.fairness.rows import Part
+from repsurgery.experiments.fairness.spec import StudySpec
+from repsurgery.experiments.fairness.stages import KIND, Stages
+from repsurgery.files import Contents
+from repsurgery.gates import Gate, LinearGate, MLPGate
+from repsurgery.gates.rules import gate_from_arrays
+
+__all__ = ["concept_gate"]
+
+
+def concept_gate(spec: StudySpec, train: Part, stages: Stages) -> Gate:
+    """Return the gate that reads the concept from a row, trained on the gold concepts of ``train``."""
+
+    def fitted() -> Contents:
+        classifier = concept_classifier(spec.concept_classifier, early_stopping=spec.early_stopping, seed=spec.seed)
+        gate = _as_gate(classifier.fit(train.X, train.z))
+        return Contents(KIND, {"kind": gate.kind, "classes": list(gate.classes)}, gate.arrays())
+
+    held = stages.get("concept", fitted)
+    return gate_from_arrays(held.header["kind"], tuple(held.header["classes"]), dict(held.arrays))
+
+
+def _as_gate(classifier: Any) -> Gate:
+    classes = tuple(np.asarray(classifier.classes_).tolist())
+    if hasattr(classifier, "coefs_"):
+        (hidden, readout), (hidden_bias, readout_bias) = classifier.coefs_, classifier.intercepts_
+        return MLPGate(classes, hidden, hidden_bias, readout, readout_bias)
+    return LinearGate(classes, classifier.coef_, classifier.intercept_)

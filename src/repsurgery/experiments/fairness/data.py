@@ -1,0 +1,90 @@
+"""What a study can be run on, by name; anything else is a table of the user's own."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.datasets import (
+    ConceptTexts,
+    Representations,
+    load_bios,
+    load_dialect,
+    load_dialect_stand_in,
+    load_gap,
+    load_winobias,
+    make_bios,
+    read_study,
+)
+from repsurgery.errors import DataError, LabelError
+from repsurgery.experiments.fairness.rows import SPLITS, random_splits
+from repsurgery.experiments.fairness.spec import StudySpec
+from repsurgery.lm.folders import cache_root
+
+__all__ = ["SOURCES", "load_data", "splits_of"]
+
+SOURCES: Mapping[str, Callable[..., ConceptTexts]] = MappingProxyType(
+    {
+        "bios": load_bios,
+        "dialect": load_dialect,
+        "dialect-stand-in": load_dialect_stand_in,
+        "gap": load_gap,
+        "winobias": load_winobias,
+    }
+)
+"""Loaders by name; each looks into the given folder, else where `REPSURGERY_DATA` points."""
+SYNTHETIC = "synthetic-bios"
+"""Vectors instead of texts: Bias in Bios as a law that can be drawn from."""
+
+
+def load_data(
+    spec: StudySpec, folder: str | os.PathLike[str] | None = None, *, work: Path | None = None
+) -> ConceptTexts | Representations:
+    """Return the data that ``spec`` names, checked for what the study needs before any model reads a text."""
+    if spec.data == SYNTHETIC:
+        place = (work or cache_root() / "synthetic") / f"bios-{spec.seed}"
+        data: ConceptTexts | Representations = make_bios(seed=spec.seed, path=place)
+    elif spec.data in SOURCES:
+        data = SOURCES[spec.data](*(() if folder is None else (folder,)))
+    elif Path(spec.data).exists():
+        columns = {"text": spec.text, "concept": spec.concept, "label": spec.label or None}
+        data = read_study(spec.data, **columns, split=spec.split or None)
+    else:
+        raise DataError(
+            f"There are no data {spec.data!r}: no file or folder of that name, and none of "
+            f"{', '.join([*SOURCES, SYNTHETIC])}."
+        )
+    _require_concepts(spec, np.unique(np.asarray(data.concepts)))
+    return data
+
+
+def _require_concepts(spec: StudySpec, found: NDArray[np.str_]) -> None:
+    if len(found) != 2:
+        shown = ", ".join(map(str, found[:5]))
+        raise LabelError(f"The concept has {len(found)} values ({shown}); this study needs two. Keep two of them.")
+    for name in ("source", "target"):
+        if getattr(spec, name) not in found:
+            raise LabelError(
+                f"{name} is {getattr(spec, name)!r}; the concepts of {spec.data} are {' and '.join(found)}. "
+                f"Set source and target to these."
+            )
+
+
+def splits_of(data: ConceptTexts | Representations, seed: int) -> NDArray[np.str_]:
+    """Return "train", "dev", "test" or "" for each row: as the data say, else at random.
+
+    Names that begin with "test" are all test rows; other unknown names are left out.
+    """
+    if len(data.splits) == 0:
+        return random_splits(len(data.concepts), seed)
+    names = np.asarray(data.splits)
+    names = np.where(np.char.startswith(names, "test"), "test", names)
+    names = np.where(np.isin(names, SPLITS), names, "")
+    if "dev" not in names:
+        # nothing was set aside to look at: a tenth of the training rows is
+        train = np.flatnonzero(names == "train")
+        names[np.random.default_rng(seed).permutation(train)[: max(1, len(train) // 10)]] = "dev"
+    return names

@@ -1,0 +1,38 @@
+"""What a reader must know to judge the numbers of a study."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from repsurgery.datasets import ConceptTexts, Representations
+from repsurgery.experiments.fairness.spec import StudySpec
+from repsurgery.results import Setting
+
+__all__ = ["study_notes"]
+
+
+def study_notes(
+    spec: StudySpec, data: ConceptTexts | Representations, settings: Sequence[Setting]
+) -> tuple[str, ...]:
+    """Return notes on classes without both groups, on classifiers that did not converge, and on fit warnings."""
+    found = [*_lone_groups(data), *_not_converged(spec, settings), *_remarks(settings)]
+    if spec.head == "saga":
+        found.append(f"The task's classifier stops after {spec.head_epochs} epochs, as the released code does.")
+    return tuple(found)
+
+
+def _lone_groups(data: ConceptTexts | Representations) -> list[str]:
+    y, z = np.asarray(data.labels), np.asarray(data.concepts)
+    lone = [str(c) for c in np.unique(y) if len(np.unique(z[y == c])) < 2]
+    return [f"Without one of the two groups, and so left out of TPR gaps: {', '.join(lone)}."] if lone else []
+
+
+def _not_converged(spec: StudySpec, settings: Sequence[Setting]) -> list[str]:
+    if spec.head != "converged":
+        return []
+    short = [m.method for s in settings for m in s.methods if m.facts.get("converged") is False]
+    return [f"The task's classifier did not reach its optimum for: {', '.join(dict.fromkeys(short))}."] if short else []
+
+
+def _remarks(settings: Sequence[Setting]) -> list[str]:
+    return list(dict.fromkeys(f"{m.method}: {r}" for s in settings for m in s.methods for r in m.facts.get("remarks", [])))

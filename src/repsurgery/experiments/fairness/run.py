@@ -1,0 +1,201 @@
+"""`run_study`: data, an encoder and a specification in; one record out."""
+
+import datetime
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import row_blocks
+from repsurgery.datasets import ConceptTexts, Representations, sample_ratio
+from repsurgery.experiments.fairness.data import load_data, splits_of
+from repsurgery.experiments.fairness.encoders import encode_texts, encoder_of
+from repsurgery.experiments.fairness.notes import study_notes
+from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows
+from repsurgery.experiments.fairness.setting import run_setting
+from repsurgery.experiments.fairness.spec import StudySpec
+from repsurgery.experiments.fairness.stages import Stages
+from repsurgery.lm.folders import cache_root
+from repsurgery.moments import Moments
+from repsurgery.results import StudyRecord, environment
+
+__all__ = ["run_study"]
+
+Announce = Callable[[str], None]
+# these choose what is run and shown, not what any one stage computes
+_NOT_IDENTITY = ("methods", "resamples", "alphas", "criteria", "post_groups", "ratios", "tpr_classes")
+
+
+def run_study(
+    spec: StudySpec,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    announce: Announce = lambda step: None,
+) -> StudyRecord:
+    """Run a fairness study and return its record.
+
+    Parameters
+    ----------
+    spec : StudySpec
+    data_dir : path or None
+        Where the named data lie; None looks where `REPSURGERY_DATA` points, then at the hub.
+    work_dir : path or None
+        Where encodings and finished stages are kept; None is the cache. An interrupted run goes on from there.
+    progress : bool
+        Show a bar while texts are read.
+    announce : function of one text
+        Told what begins.
+    """
+    work = Path(work_dir) if work_dir is not None else cache_root() / "studies"
+    clock = _Clock(announce)
+    with clock.step(f"data: {spec.data}"):
+        data = _pool(spec, load_data(spec, data_dir, work=work / "synthetic"))
+        parts = _parts(spec, data)
+    with clock.step(f"encodings: {spec.encoder}"):
+        X, encoder = _encoded(spec, data, parts, work / "encodings", progress=progress)
+    settings = []
+    for ratio, index in parts.items():
+        words = "" if ratio is None else f"ratio {ratio:g}: "
+        with clock.step(f"{words}every method"):
+            rows = _rows(spec, data, X, index)
+            stages = Stages.of(work / "stages", _identity(spec, data, encoder, index))
+            told = _prefixed(announce, words)
+            settings.append(run_setting(spec, rows, stages, ratio=ratio, announce=told))
+    return StudyRecord(
+        experiment=spec.experiment,
+        created=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        spec={**spec.to_dict(), "data": Path(spec.data).name},
+        data=_data_facts(data),
+        encoder=encoder,
+        environment=environment(),
+        seconds=clock.seconds,
+        settings=tuple(settings),
+        notes=study_notes(spec, data, settings),
+    )
+
+
+Index = dict[str, NDArray[np.intp]]
+
+
+def _pool(spec: StudySpec, data: ConceptTexts | Representations) -> ConceptTexts | Representations:
+    # every ratio draws from the same ``per_cell`` rows of each cell, so that no more texts are read than one needs
+    if spec.experiment == "bios" or isinstance(data, Representations):
+        return data
+    cells = np.char.add(np.char.add(np.asarray(data.labels), "\t"), np.asarray(data.concepts))
+    order = np.random.default_rng(spec.seed).permutation(len(cells))
+    kept = [order[cells[order] == cell][: spec.per_cell] for cell in np.unique(cells)]
+    return data.where(np.sort(np.concatenate(kept)))
+
+
+def _parts(spec: StudySpec, data: ConceptTexts | Representations) -> dict[float | None, Index]:
+    if spec.experiment == "bios":
+        names = splits_of(data, spec.seed)
+        return {None: {split: np.flatnonzero(names == split) for split in SPLITS}}
+    found: dict[float | None, Index] = {}
+    for ratio in spec.ratios:
+        drawn = sample_ratio(
+            data.labels,
+            data.concepts,
+            ratio,
+            per_cell=spec.per_cell,
+            label=spec.positive or max(data.labels),
+            concept=spec.target,
+            seed=spec.seed,
+        )
+        found[ratio] = dict(zip(SPLITS, drawn, strict=True))
+    return found
+
+
+def _encoded(
+    spec: StudySpec, data: ConceptTexts | Representations, parts: dict[float | None, Index], work: Path, *, progress: bool
+) -> tuple[NDArray[Any], dict[str, Any]]:
+    if isinstance(data, Representations):
+        return data.X, {"name": "none", "dim": int(data.X.shape[1]), "digest": data.digest}
+    # texts that no ratio draws are not read
+    used = np.unique(np.concatenate([index for part in parts.values() for index in part.values()]))
+    read, facts = encode_texts(spec, [data.texts[i] for i in used], work=work, progress=progress)
+    count = encoder_of(spec).components if spec.components < 0 else spec.components
+    if count and count < read.shape[1]:
+        train = next(iter(parts.values()))["train"]
+        chosen = read if spec.components_from == "all" else read[np.searchsorted(used, train)]
+        read = _principal(read, chosen, count)
+        facts |= {"components": count, "components_from": spec.components_from}
+    X = np.empty((len(data.texts), read.shape[1]), dtype=np.float32)
+    X[used] = read
+    return X, facts
+
+
+def _principal(X: NDArray[Any], chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
+    moments = Moments.of(chosen)
+    axes = np.linalg.eigh(moments.covariance)[1][:, ::-1][:, :count]
+    out = np.empty((len(X), count), dtype=np.float32)
+    for block in row_blocks(*X.shape):
+        out[block] = (X[block] - moments.mean) @ axes
+    return out
+
+
+def _rows(spec: StudySpec, data: ConceptTexts | Representations, X: NDArray[Any], index: Index) -> StudyRows:
+    y, z = np.asarray(data.labels), np.asarray(data.concepts)
+    return StudyRows(**{name: Part(_take(X, rows), y[rows], z[rows]) for name, rows in index.items()})
+
+
+def _take(X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    # neighbouring rows are a view, so that an array on disk stays there
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and np.all(np.diff(rows) == 1):
+        return X[rows[0] : rows[-1] + 1]
+    return X[rows]
+
+
+def _identity(
+    spec: StudySpec, data: ConceptTexts | Representations, encoder: dict[str, Any], index: Index
+) -> dict[str, Any]:
+    sha = hashlib.sha256()
+    for name in SPLITS:
+        sha.update(f"{name}|{len(index[name])}|".encode() + np.asarray(index[name], dtype=np.int64).tobytes())
+    choices = {name: value for name, value in spec.to_dict().items() if name not in _NOT_IDENTITY}
+    return {"spec": choices, "data": data.digest, "encoder": encoder, "rows": sha.hexdigest()}
+
+
+def _data_facts(data: ConceptTexts | Representations) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "source": data.source,
+        "licence": getattr(data, "licence", ""),
+        "digest": data.digest,
+        "counts": _counts(data),
+        "cautions": list(getattr(data, "cautions", ())),
+    }
+
+
+def _counts(data: ConceptTexts | Representations) -> dict[str, dict[str, int]]:
+    y, z = np.asarray(data.labels), np.asarray(data.concepts)
+    return {
+        str(c): {str(concept): int(np.sum((y == c) & (z == concept))) for concept in np.unique(z)} for c in np.unique(y)
+    }
+
+
+def _prefixed(announce: Announce, words: str) -> Announce:
+    return lambda step: announce(f"{words}{step}")
+
+
+@dataclass(slots=True)
+class _Clock:
+    announce: Announce
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Announce a step and keep how long it took."""
+        self.announce(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - start, 1)

@@ -1,0 +1,248 @@
+"""`StudySpec`: every choice of a fairness study, by name; a run is a preset and its differences."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from repsurgery.errors import ParameterError
+
+__all__ = ["METHOD_NAMES", "PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
+
+METHOD_NAMES = (
+    "base",
+    "leace",
+    "mean",
+    "mimic",
+    "mimic-oas",
+    "trace",
+    "diagonal",
+    "midsteer",
+    "barycenter",
+    "xian",
+)
+Truth = Literal["gold", "predicted"]
+
+
+@dataclass(frozen=True, slots=True)
+class StudySpec:
+    """The choices of one study; where the paper's text and its released code differ, each is a choice here.
+
+    Attributes
+    ----------
+    experiment : {"bios", "dialect"}
+        One training set as the data come, or one per ratio.
+    preset : {"paper", "released"}
+        Where the other defaults come from: the paper's text, or the code published with it.
+    data : str
+        A name of `repsurgery.experiments.fairness.data.SOURCES`, or a table, or a folder of tables.
+    text, label, concept, split : str
+        Columns of a table; an empty ``label`` means a study without task, an empty ``split`` a random split.
+    encoder : str
+        "minilm", "smollm2-135m", "bert", "gpt2", "llama2", a folder or a hub id.
+    site, pooling, max_length
+        See `lm.extract`; pooling "auto" is that of the encoder's family.
+    components : int
+        Principal components kept; 0 keeps the encoder's own dimensions, -1 takes the encoder's customary number.
+    components_from : {"train", "all"}
+        Rows that choose the components.
+    methods : tuple of str
+        "base" comes first whatever is said.
+    source, target : str
+        The steered concept, and the one it is steered to.
+    fit_labels, train_labels, test_labels : {"gold", "predicted"}
+        Whose concept decides: which rows the maps are fitted on, which training rows are steered, which dev and test
+        rows are.
+    concept_classifier : {"mlp", "linear"}
+    early_stopping : bool
+        Of the MLP.
+    head : {"converged", "saga"}
+        The task's logistic regression: at its optimum, or after ``head_epochs`` of the released solver.
+    tpr_classes : {"all", "predicted"}
+        Which classes the table's RMS gap averages over: all with both groups, or those predicted correctly at least
+        once by the method's classifier. Both are in the record.
+    ridge : float
+        Added to both covariances of MiMiC.
+    alphas, criteria, post_groups : tuples
+        Of the post-processing: each combination is a row.
+    neighbour_counts, neighbour_queries, neighbour_rows, neighbour_split
+        The k, how many rows ask, among how many first rows (0: all), of which split.
+    cosine_rows : int
+        Rows per class in the cosine blocks; 0 leaves them out.
+    cosine_sample : {"random", "first"}
+    probe_rows : int
+        Rows that probes of the concept are trained on; 0 leaves the probes out.
+    audit_rows : int
+        Rows on which certificates are re-issued.
+    ratios, per_cell
+        Of the dialect study: shares of the target dialect with the positive label, and rows per cell.
+    positive : str
+        The label whose share the ratio is; empty: the last one, sorted.
+    resamples : int
+        Of the bootstrap.
+    seed : int
+    """
+
+    experiment: Literal["bios", "dialect"]
+    preset: Literal["paper", "released"]
+    data: str
+    source: str
+    target: str
+    text: str = "text"
+    label: str = "label"
+    concept: str = "concept"
+    split: str = ""
+    encoder: str = "minilm"
+    site: str = "final"
+    pooling: Literal["auto", "last", "cls", "mean"] = "auto"
+    max_length: int = 128
+    components: int = -1
+    components_from: Literal["train", "all"] = "train"
+    methods: tuple[str, ...] = ("base", "leace", "mean", "mimic", "xian")
+    fit_labels: Truth = "gold"
+    train_labels: Truth = "predicted"
+    test_labels: Truth = "predicted"
+    concept_classifier: Literal["mlp", "linear"] = "mlp"
+    early_stopping: bool = False
+    head: Literal["converged", "saga"] = "converged"
+    head_epochs: int = 30
+    tpr_classes: Literal["all", "predicted"] = "all"
+    ridge: float = 1e-5
+    alphas: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.1)
+    criteria: tuple[str, ...] = ("demographic-parity", "equal-opportunity")
+    post_groups: tuple[str, ...] = ("predicted", "gold")
+    neighbour_counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
+    neighbour_queries: int = 1000
+    neighbour_rows: int = 0
+    neighbour_split: Literal["dev", "test"] = "dev"
+    cosine_rows: int = 2000
+    cosine_sample: Literal["random", "first"] = "random"
+    probe_rows: int = 20_000
+    audit_rows: int = 5_000
+    ratios: tuple[float, ...] = ()
+    per_cell: int = 44_000
+    positive: str = ""
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_types(self)
+        unknown = [name for name in self.methods if name not in METHOD_NAMES]
+        if unknown:
+            raise ParameterError(f"There are no methods {unknown}; choose from {', '.join(METHOD_NAMES)}.")
+        object.__setattr__(self, "methods", tuple(dict.fromkeys(("base", *self.methods))))
+        if self.source == self.target:
+            raise ParameterError(f"source and target are both {self.source!r}; steering needs two concepts.")
+        for name in ("max_length", "head_epochs", "neighbour_queries", "per_cell", "resamples", "audit_rows"):
+            if getattr(self, name) < 1:
+                raise ParameterError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if any(not 0 < ratio < 1 for ratio in self.ratios):
+            raise ParameterError(f"ratios are {list(self.ratios)}; each must lie strictly between 0 and 1.")
+        if self.experiment == "dialect" and not self.ratios:
+            raise ParameterError("A dialect study needs ratios, such as ratios = [0.5, 0.95].")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every choice as plain JSON-ready values."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+
+_BIOS_PAPER: Mapping[str, Any] = {"source": "male", "target": "female", "data": "bios"}
+_BIOS_RELEASED: Mapping[str, Any] = {
+    "data": "bios",
+    "source": "female",
+    "target": "male",
+    "train_labels": "gold",
+    "early_stopping": True,
+    "head": "saga",
+    "tpr_classes": "predicted",
+    "neighbour_counts": (1, 4, 8, 16, 32, 64, 128),
+    "neighbour_queries": 2000,
+    "neighbour_rows": 30_000,
+    "cosine_sample": "first",
+}
+_DIALECT_PAPER: Mapping[str, Any] = {
+    "data": "dialect",
+    "source": "SAE",
+    "target": "AAE",
+    "methods": ("base", "leace", "mean", "mimic"),
+    "neighbour_counts": (),
+    "cosine_rows": 0,
+    "ratios": (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
+}
+_DIALECT_RELEASED: Mapping[str, Any] = {
+    **_DIALECT_PAPER,
+    "fit_labels": "predicted",
+    "concept_classifier": "linear",
+    "head": "saga",
+    "head_epochs": 50,
+    "components_from": "all",
+}
+PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("bios", "paper"): _BIOS_PAPER,
+    ("bios", "released"): _BIOS_RELEASED,
+    ("dialect", "paper"): _DIALECT_PAPER,
+    ("dialect", "released"): _DIALECT_RELEASED,
+}
+"""What each preset sets beside the defaults of `StudySpec`."""
+
+
+def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:
+    """Return a preset with ``differences``; lists stand for tuples."""
+    if (experiment, preset) not in PRESETS:
+        known = ", ".join(f"{e} {p}" for e, p in PRESETS)
+        raise ParameterError(f"There is no experiment {experiment!r} with preset {preset!r}; there are {known}.")
+    known_names = [f.name for f in fields(StudySpec)]
+    unknown = [name for name in differences if name not in known_names]
+    if unknown:
+        raise ParameterError(f"A study has no option {unknown[0]!r}; it has {', '.join(known_names)}.")
+    values: dict[str, Any] = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
+    return StudySpec(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
+    """Read a study from a TOML file: ``experiment``, ``preset`` and what differs from it."""
+    try:
+        with Path(path).open("rb") as stream:
+            held = tomllib.load(stream)
+    except FileNotFoundError as error:
+        raise ParameterError(f"There is no file {path}. Write one with experiment, preset and options.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{path} is no TOML ({error}). Correct it.") from error
+    if "experiment" not in held:
+        raise ParameterError(f"{path} does not say which experiment: write experiment = 'bios' or 'dialect'.")
+    return make_spec(**{**held, **differences})
+
+
+def spec_toml(spec: StudySpec) -> str:
+    """Return the TOML of a study: experiment, preset, and what differs from it."""
+    plain = make_spec(spec.experiment, spec.preset).to_dict()
+    held = {name: value for name, value in spec.to_dict().items() if value != plain[name]}
+    lines = {"experiment": spec.experiment, "preset": spec.preset, **held}
+    # JSON writes strings, numbers, booleans and flat lists as TOML does
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in lines.items())
+
+
+def _require_types(spec: StudySpec) -> None:
+    for name, hint in get_type_hints(StudySpec).items():
+        value = getattr(spec, name)
+        if not _fits(value, hint):
+            words = " or ".join(map(repr, get_args(hint))) if get_origin(hint) is Literal else _name(hint)
+            raise ParameterError(f"{name} is {value!r}; it must be {words}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if hint is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
+
+
+def _name(hint: type | UnionType) -> str:
+    return f"a list of {get_args(hint)[0].__name__}" if get_origin(hint) is tuple else getattr(hint, "__name__", "")

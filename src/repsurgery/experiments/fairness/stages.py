@@ -1,0 +1,54 @@
+"""Stages of a long run: each kept as one digested file, so that an interrupted run goes on where it stopped."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import repsurgery
+from repsurgery.errors import CacheWarning, FileFormatError
+from repsurgery.files import Contents, read_file, write_file
+
+__all__ = ["Stages"]
+
+KIND = "stage"
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A folder of finished stages of exactly one run.
+
+    Attributes
+    ----------
+    folder : path
+        Named by the digest of whatever decides the outcome, and of this package's version.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, root: Path, identity: Mapping[str, Any]) -> "Stages":
+        """Return the stages of the run with this ``identity`` under ``root``."""
+        text = json.dumps({**identity, "repsurgery": repsurgery.__version__}, sort_keys=True)
+        folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder)
+
+    def get(self, name: str, compute: Callable[[], Contents]) -> Contents:
+        """Return the stage ``name``: as it was kept, or computed now and kept.
+
+        A damaged file is computed again, with a warning.
+        """
+        path = self.folder / f"{name}.safetensors"
+        if path.exists():
+            try:
+                return read_file(path, kind=KIND)
+            except FileFormatError as error:
+                warnings.warn(f"{error} It is computed again.", CacheWarning, stacklevel=3)
+        found = compute()
+        # written and read back alike: a resumed run sees exactly what the first one saw
+        write_file(path, found)
+        return read_file(path, kind=KIND)
