@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +20,7 @@ from repsurgery.datasets import (
     make_bios,
     read_study,
 )
+from repsurgery.datasets.synthetic import FEMALE
 from repsurgery.errors import DataError, LabelError
 from repsurgery.experiments.fairness.rows import SPLITS, random_splits
 from repsurgery.experiments.fairness.spec import StudySpec
@@ -45,8 +47,9 @@ def load_data(
 ) -> ConceptTexts | Representations:
     """Return the data that ``spec`` names, checked for what the study needs before any model reads a text."""
     if spec.data == SYNTHETIC:
-        place = (work or cache_root() / "synthetic") / f"bios-{spec.seed}"
-        data: ConceptTexts | Representations = make_bios(seed=spec.seed, path=place)
+        place = work or cache_root() / "synthetic"
+        place.mkdir(parents=True, exist_ok=True)
+        data: ConceptTexts | Representations = _in_words(make_bios(seed=spec.seed, path=place))
     elif spec.data in SOURCES:
         data = SOURCES[spec.data](*(() if folder is None else (folder,)))
     elif Path(spec.data).exists():
@@ -78,7 +81,9 @@ def splits_of(data: ConceptTexts | Representations, seed: int) -> NDArray[np.str
 
     Names that begin with "test" are all test rows; other unknown names are left out.
     """
-    if len(data.splits) == 0:
+    if isinstance(data, Representations):
+        return _named(len(data), data.splits)
+    if not data.splits:
         return random_splits(len(data.concepts), seed)
     names = np.asarray(data.splits)
     names = np.where(np.char.startswith(names, "test"), "test", names)
@@ -87,4 +92,16 @@ def splits_of(data: ConceptTexts | Representations, seed: int) -> NDArray[np.str
         # nothing was set aside to look at: a tenth of the training rows is
         train = np.flatnonzero(names == "train")
         names[np.random.default_rng(seed).permutation(train)[: max(1, len(train) // 10)]] = "dev"
+    return names
+
+
+def _in_words(drawn: Representations) -> Representations:
+    professions = np.char.add("profession ", np.char.zfill(drawn.labels.astype(str), 2))
+    return replace(drawn, labels=professions, concepts=np.where(drawn.concepts == FEMALE, "female", "male"))
+
+
+def _named(n: int, splits: Mapping[str, slice]) -> NDArray[np.str_]:
+    names = np.full(n, "", dtype="<U5")
+    for name, rows in splits.items():
+        names[rows] = name
     return names

@@ -1,14 +1,16 @@
 """Predictions and looks turned into results: every number with its interval, paired with the base's."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import metrics
+from repsurgery.arrays import Vector
 from repsurgery.experiments.fairness.rows import StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.files import Contents
+from repsurgery.metrics import Bootstrapped, Interval
 from repsurgery.results import CosineThumbnail, Estimate, MethodResult
 
 __all__ = ["judge"]
@@ -62,12 +64,61 @@ def _judge_predictions(
         return
     intervals = metrics.fairness_intervals(part.y, predictions, part.z, resamples=spec.resamples, seed=spec.seed)
     for name, y_hat in predictions.items():
-        here, change = measures[name], differences[name]
-        for measure, interval in intervals[name].items():
-            here[f"{split}.{measure}"] = Estimate(interval.value, interval.low, interval.high)
-            if name != "base" and interval.difference is not None:
-                d = interval.difference
-                change[f"{split}.{measure}"] = Estimate(d.value, d.low, d.high)
-        here[f"{split}.tpr_gap_rms_predicted"] = Estimate(metrics.tpr_gap_rms_predicted(part.y, y_hat, part.z))
-        here[f"{split}.demographic_parity"] = Estimate(metrics.demographic_parity_difference(y_hat, part.z))
-        here[f"{split}.equalized_odds"] = Estimate(metrics.equalized_odds_difference(part.y, y_hat, part.z))
+        here = measures[name]
+        for measure in ("accuracy", "tpr_gap_rms"):
+            one: Bootstrapped = getattr(intervals[name], measure)
+            here[f"{split}.{measure}"] = _estimate(one.estimate)
+            if one.difference is not None:
+                differences[name][f"{split}.{measure}"] = _estimate(one.difference)
+        plain = {
+            "tpr_gap_rms_predicted": metrics.tpr_gap_rms_predicted(part.y, y_hat, part.z),
+            "demographic_parity": metrics.demographic_parity_difference(y_hat, part.z),
+            "equalized_odds": metrics.equalized_odds_difference(part.y, y_hat, part.z),
+        }
+        here |= {f"{split}.{measure}": Estimate(value) for measure, value in plain.items()}
+
+
+def _judge_neighbours(
+    spec: StudySpec, stages: Mapping[str, Contents]
+) -> tuple[dict[str, dict[str, Estimate]], dict[str, dict[str, Estimate]]]:
+    found: dict[str, dict[str, Estimate]] = {}
+    changes: dict[str, dict[str, Estimate]] = {}
+    for k in spec.neighbour_counts:
+        shares = {name: held.arrays[f"share.{k}"] for name, held in stages.items() if f"share.{k}" in held.arrays}
+        if not shares:
+            continue
+        # the queries are the sample, and every method was asked the same ones
+        drawn = metrics.paired_bootstrap(
+            {name: _mean_of(share) for name, share in shares.items()},
+            len(shares["base"]),
+            resamples=spec.resamples,
+            seed=spec.seed,
+            reference="base",
+        )
+        for name, one in drawn.items():
+            found.setdefault(name, {})[str(k)] = _estimate(one.estimate)
+            if one.difference is not None:
+                changes.setdefault(name, {})[f"neighbours.{k}"] = _estimate(one.difference)
+    return found, changes
+
+
+def _mean_of(values: Vector) -> Callable[[Vector], float]:
+    return lambda weights: float(weights @ values / weights.sum())
+
+
+def _estimate(interval: Interval) -> Estimate:
+    return Estimate(interval.value, interval.low, interval.high)
+
+
+def _gaps(rows: StudyRows, held: Contents) -> dict[str, float | None]:
+    y_hat = _predicted(held, "test")
+    if y_hat is None:
+        return {}
+    return {str(c): gap for c, gap in metrics.tpr_gap(rows.test.y, y_hat, rows.test.z).items()}
+
+
+def _thumbnail(held: Contents) -> CosineThumbnail | None:
+    if "cosine" not in held.arrays:
+        return None
+    numbers = held.header["numbers"]
+    return CosineThumbnail.of(held.arrays["cosine"], numbers["cosine.within"], numbers["cosine.between"])

@@ -50,9 +50,9 @@ def _cosines(spec: StudySpec, X: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray
         first = np.concatenate([np.flatnonzero(z == c)[: spec.cosine_rows] for c in np.unique(z)])
         X, z = X[first], z[first]
     blocks = metrics.cosine_blocks(X, z, per_class=spec.cosine_rows, seed=spec.seed)
-    ordered = z[blocks.indices]
+    ordered = z[blocks.rows]
     shown = np.concatenate([np.flatnonzero(ordered == c)[:_SHOWN] for c in np.unique(z)])
-    return blocks.matrix[np.ix_(shown, shown)], blocks.within, blocks.between
+    return blocks.similarity[np.ix_(shown, shown)], blocks.within, blocks.between
 
 
 def _probes(spec: StudySpec, rows: StudyRows, steered: Steered) -> dict[str, float]:
