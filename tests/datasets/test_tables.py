@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from repsurgery.datasets import LabelledTexts, read_table
-from repsurgery.errors import DataError, LabelError, MissingExtraError
+from repsurgery.datasets import LabelledTexts, read_study, read_table
+from repsurgery.errors import DataError, LabelError, MissingExtraError, ParameterError
 
 TEXTS, LABELS = ("Go, away.", 'She said "hello".', "Grüße aus Köln"), ("rude", "kind", "kind")
 
@@ -97,3 +97,50 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
 def test_numbers_as_labels_become_their_text(tmp_path):
     (tmp_path / "t.jsonl").write_text('{"text": "a", "label": 0}\n{"text": "b", "label": 1}')
     assert read_table(tmp_path / "t.jsonl").labels == ("0", "1")
+
+
+STUDY = "text,label,concept,fold\n Hello. , nurse ,f ,train\nBye.,judge,m,test\n"
+
+
+def test_a_study_reads_label_concept_and_split(tmp_path):
+    (tmp_path / "own.csv").write_text(STUDY)
+    found = read_study(tmp_path / "own.csv", split="fold")
+    assert (found.texts, found.labels) == (("Hello.", "Bye."), ("nurse", "judge"))
+    assert (found.concepts, found.splits) == (("f", "m"), ("train", "test"))
+    assert (found.name, found.source) == ("own", "own.csv")
+    assert read_study(tmp_path / "own.csv").splits == ()
+
+
+def test_a_study_without_a_task_has_one_label(tmp_path):
+    (tmp_path / "own.csv").write_text(STUDY)
+    found = read_study(tmp_path / "own.csv", label=None, concept="label")
+    assert (found.labels, found.concepts) == (("all", "all"), ("nurse", "judge"))
+
+
+def test_a_folder_names_the_splits_whatever_its_formats(tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"text": "c", "label": 0, "concept": 1}')
+    (tmp_path / "validation.tsv").write_text("text\tlabel\tconcept\nb\t1\t1\n")
+    (tmp_path / "train-00001-of-00002.csv").write_text("text,label,concept\na2,1,0\n")
+    (tmp_path / "train-00000-of-00002.csv").write_text("text,label,concept\na1,1,0\n")
+    (tmp_path / "notes.csv").write_text("no table of texts")
+    found = read_study(tmp_path)
+    assert found.texts == ("a1", "a2", "b", "c")
+    assert found.splits == ("train", "train", "dev", "test")
+
+
+def test_an_unusable_study_says_what_to_do(tmp_path):
+    with pytest.raises(DataError, match="no table named train, dev, validation or test"):
+        read_study(tmp_path)
+    (tmp_path / "train.csv").write_text(STUDY)
+    with pytest.raises(ParameterError, match="Leave split= out"):
+        read_study(tmp_path, split="fold")
+    with pytest.raises(DataError, match=r"no column 'gender'; found: .*Name yours with text=, concept=, label=\."):
+        read_study(tmp_path, concept="gender")
+    (tmp_path / "train.tsv").write_text("text\tlabel\tconcept\nb\t1\t1\n")
+    with pytest.raises(DataError, match=r"'train' more than once: train\.csv, train\.tsv"):
+        read_study(tmp_path)
+    (tmp_path / "hole.csv").write_text("text,label,concept\na,b,\n")
+    with pytest.raises(LabelError, match="line 2: the column 'concept' is empty"):
+        read_study(tmp_path / "hole.csv")
+    with pytest.raises(DataError, match="There is no file"):
+        read_study(tmp_path / "none.csv")

@@ -1,7 +1,30 @@
-"""Texts with labels: the embedded corpus, and tables of the user's own."""
+"""Texts with labels and concepts: the embedded corpus, fairness datasets, and tables of the user's own."""
 
+from repsurgery.datasets.bios import load_bios
 from repsurgery.datasets.courtesy import load_courtesy, load_prompts
-from repsurgery.datasets.records import LabelledTexts
-from repsurgery.datasets.tables import read_table
+from repsurgery.datasets.dialect import load_dialect
+from repsurgery.datasets.dialect_model import DialectModel
+from repsurgery.datasets.dialect_stand_in import load_dialect_stand_in
+from repsurgery.datasets.folder import data_folder
+from repsurgery.datasets.gap import load_gap
+from repsurgery.datasets.ratios import sample_ratio
+from repsurgery.datasets.records import ConceptTexts, LabelledTexts
+from repsurgery.datasets.tables import read_study, read_table
+from repsurgery.datasets.winobias import load_winobias
 
-__all__ = ["LabelledTexts", "load_courtesy", "load_prompts", "read_table"]
+__all__ = [
+    "ConceptTexts",
+    "DialectModel",
+    "LabelledTexts",
+    "data_folder",
+    "load_bios",
+    "load_courtesy",
+    "load_dialect",
+    "load_dialect_stand_in",
+    "load_gap",
+    "load_prompts",
+    "load_winobias",
+    "read_study",
+    "read_table",
+    "sample_ratio",
+]

@@ -1,0 +1,161 @@
+"""The rows of a table, CSV, TSV, JSON Lines or Parquet: some of its columns, as text, with their places."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from repsurgery.errors import DataError, LabelError, MissingExtraError
+
+__all__ = ["ENDINGS", "SPLITS", "Placed", "read_rows", "split_files", "split_of"]
+
+Row = Mapping[str, Any]
+Numbered = tuple[str, Row]
+"""A row and where it stands in its file ("line 3")."""
+Placed = tuple[str, tuple[str, ...]]
+"""The wanted cells of a row and where it stands in its file."""
+
+SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
+"""What a file may be called, up to its first hyphen or dot, and the split it holds."""
+
+
+def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[Placed]:
+    """Yield place and cells of every row: the text first, its labels after it, all without white space around them.
+
+    Parameters
+    ----------
+    file : path
+        See `read_table`.
+    columns : tuple of str
+        The column of the text, then those of its labels; none may be empty in any row.
+    remedy : str
+        What to do where a column is missing.
+    """
+    if not file.is_file():
+        raise DataError(f"There is no file {file}. Pass a table of texts: {', '.join(ENDINGS)}.")
+    if file.suffix.lower() not in ENDINGS:
+        raise DataError(f"{file} ends in '{file.suffix}'; tables that can be read: {', '.join(ENDINGS)}.")
+    rows = list(_READERS[file.suffix.lower()](file, columns, remedy))
+    if not rows:
+        raise DataError(f"{file} holds no rows. Write one text and its label per row.")
+    for place, row in rows:
+        cells = tuple(_cell(row, column) for column in columns)
+        if not cells[0]:
+            raise DataError(f"{file}, {place}: the column '{columns[0]}' is empty. Remove the row.")
+        if not all(cells):
+            empty = columns[cells.index("")]
+            raise LabelError(f"{file}, {place}: the column '{empty}' is empty. Label the row, or remove it.")
+        yield place, cells
+
+
+def split_of(file: Path) -> str | None:
+    """Return the split a file is named after ("train", "dev", "test"), or None."""
+    return SPLITS.get(_head(file))
+
+
+def split_files(folder: Path, endings: Iterable[str]) -> list[tuple[str, Path]]:
+    """Return the files of a folder that are named after splits: train, dev, test, shards in order of their names."""
+    ends = tuple(endings)
+    files = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in ends]
+    found = {split: [file for file in files if split_of(file) == split] for split in ("train", "dev", "test")}
+    for split, shards in found.items():
+        if len({(_head(file), file.suffix) for file in shards}) > 1:
+            names = ", ".join(file.name for file in shards)
+            raise DataError(f"{folder} holds the split '{split}' more than once: {names}. Keep one of them.")
+    return [(split, file) for split, shards in found.items() for file in shards]
+
+
+def _head(file: Path) -> str:
+    return file.name.split(".")[0].split("-")[0].lower()
+
+
+def _cell(row: Row, column: str) -> str:
+    value = row.get(column)
+    # NaN is the only value that differs from itself; tables use it for "nothing here"
+    return "" if value is None or value != value else str(value).strip()
+
+
+def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, ...], remedy: str) -> None:
+    names = list(found)
+    missing = [f"'{name}'" for name in needed if name not in names]
+    if missing:
+        raise DataError(f"{file} has no column {' and '.join(missing)}; found: {', '.join(names) or 'none'}. {remedy}")
+
+
+def _decoded(file: Path) -> str:
+    data = file.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise DataError(f"{file}, line {line}: byte {error.start} is no UTF-8. Save the file as UTF-8.") from error
+
+
+def _csv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
+    return _separated(file, needed, remedy, csv.DictReader(io.StringIO(_decoded(file), newline=""), strict=True))
+
+
+def _tsv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
+    stream = io.StringIO(_decoded(file), newline="")
+    reader = csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
+    return _separated(file, needed, remedy, reader)
+
+
+def _separated(file: Path, needed: tuple[str, ...], remedy: str, reader: "csv.DictReader[str]") -> Iterable[Numbered]:
+    try:
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+        _require_columns(file, reader.fieldnames, needed, remedy)
+        for row in reader:
+            if None in row:
+                raise DataError(f"{file}, line {reader.line_num}: more cells than columns. Quote or remove separators.")
+            yield f"line {reader.line_num}", row
+    except csv.Error as error:
+        raise DataError(f"{file}, line {reader.line_num}: {error}. Correct the quoting.") from error
+
+
+def _jsonl(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
+    first = True
+    # split at newlines only: JSON strings may hold the other separators that splitlines knows
+    for number, line in enumerate(_decoded(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{file}, line {number}: {error}. Write one JSON object per line.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{file}, line {number}: a {type(row).__name__}. Write one JSON object per line.")
+        if first:
+            _require_columns(file, row, needed, remedy)
+            first = False
+        yield f"line {number}", row
+
+
+def _parquet(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("Reading Parquet needs pyarrow: pip install 'repsurgery[data]'") from error
+    try:
+        with pyarrow.parquet.ParquetFile(file) as table:
+            _require_columns(file, table.schema_arrow.names, needed, remedy)
+            rows = table.read(columns=list(needed)).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{file} cannot be read as Parquet ({error}). Write it again.") from error
+    return [(f"row {number}", row) for number, row in enumerate(rows)]
+
+
+_READERS: Mapping[str, Callable[[Path, tuple[str, ...], str], Iterable[Numbered]]] = {
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".parquet": _parquet,
+    ".pq": _parquet,
+}
+
+ENDINGS = tuple(_READERS)
+"""How the name of a table ends."""

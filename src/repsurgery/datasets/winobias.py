@@ -1,0 +1,105 @@
+"""`load_winobias`: sentences with two occupations and a pronoun for one of them (Zhao et al., 2018)."""
+
+import os
+import re
+from pathlib import Path
+
+from repsurgery.datasets.folder import data_folder, require_file
+from repsurgery.datasets.pronouns import gender_of
+from repsurgery.datasets.records import ConceptTexts
+from repsurgery.errors import DataError, LabelError
+
+__all__ = ["load_winobias"]
+
+_SPLITS = {
+    "train": "pro_stereotyped_type{}.txt.dev",
+    "dev": "anti_stereotyped_type{}.txt.dev",
+    "test-pro": "pro_stereotyped_type{}.txt.test",
+    "test-anti": "anti_stereotyped_type{}.txt.test",
+}
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_NUMBER = re.compile(r"^\d+\s+")
+_ARTICLE = re.compile(r"^(the|an|a)\s+", re.IGNORECASE)
+# "notified the [the chief]": the article stands twice
+_TWICE = re.compile(r"\b(the)\s+\[\s*the\b", re.IGNORECASE)
+
+
+def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
+    """Return the sentences of WinoBias: label the occupation the pronoun refers to, concept the pronoun's gender.
+
+    The splits carry the stereotype: "train" and "dev" are the pro- and anti-stereotyped sentences of the published
+    development set, "test-pro" and "test-anti" those of its test set. Pro and anti hold the same sentences with the
+    other pronoun: in "train" alone gender tells which of the two lists the occupation is in, in "train" and "dev"
+    together it tells nothing about the occupation. In type 1 the pronoun is mostly the subject of a clause (he,
+    she), in type 2 mostly an object (him, her), and "her" is also possessive.
+
+    Parameters
+    ----------
+    folder : str, path or None
+        Holds {pro,anti}_stereotyped_type{1,2}.txt.{dev,test} and {female,male}_occupations.txt;
+        None: ``$REPSURGERY_DATA/winobias``.
+
+    Returns
+    -------
+    ConceptTexts
+        Sentences without line numbers and brackets ("the [the chief]" becomes "the chief"), by split, type and line.
+
+    Raises
+    ------
+    DataError
+        A missing file; a line without an occupation and a pronoun in brackets, with its number.
+    LabelError
+        An occupation that is not in the lists, a word that is no pronoun, pronouns of two genders.
+    """
+    root = Path(folder) if folder is not None else data_folder("winobias")
+    known = _occupations(root)
+    rows = [
+        (*_parsed(line, known, f"{file}, line {number}"), split)
+        for split, pattern in _SPLITS.items()
+        for kind in (1, 2)
+        for file in (require_file(root, pattern.format(kind), "winobias"),)
+        for number, line in enumerate(_lines(file), start=1)
+    ]
+    texts, labels, concepts, splits = zip(*rows, strict=True)
+    return ConceptTexts(
+        texts,
+        labels,
+        concepts,
+        splits,
+        name="winobias",
+        source="Zhao et al. 2018, uclanlp/corefBias",
+        licence="MIT",
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").strip().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is no UTF-8. Fetch the file again.") from error
+    if lines == [""]:
+        raise DataError(f"{file} holds no lines. Fetch the file again.")
+    return [line.strip() for line in lines]
+
+
+def _occupations(root: Path) -> dict[str, str]:
+    files = [require_file(root, f"{gender}_occupations.txt", "winobias") for gender in ("female", "male")]
+    return {name.lower(): name for file in files for name in _lines(file)}
+
+
+def _parsed(line: str, known: dict[str, str], place: str) -> tuple[str, str, str]:
+    sentence = _TWICE.sub("[the", _NUMBER.sub("", line))
+    bracketed = [part.strip() for part in _BRACKETS.findall(sentence)]
+    text = _BRACKETS.sub(lambda match: match.group(1).strip(), sentence)
+    if len(bracketed) < 2 or "[" in text or "]" in text:
+        raise DataError(
+            f"{place}: needs an occupation and a pronoun in [brackets], got '{line}'. Fetch the file again."
+        )
+    occupation = _ARTICLE.sub("", bracketed[0])
+    if occupation.lower() not in known:
+        raise LabelError(f"{place}: '{occupation}' is in neither list of occupations. Correct the line, or remove it.")
+    genders = {gender_of(word) for word in bracketed[1:]}
+    if len(genders) > 1 or None in genders:
+        words = ", ".join(bracketed[1:])
+        raise LabelError(f"{place}: needs pronouns of one gender in brackets, got {words}. Correct the line.")
+    return text, known[occupation.lower()], str(genders.pop())
