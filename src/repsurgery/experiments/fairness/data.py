@@ -76,7 +76,7 @@ def _require_concepts(spec: StudySpec, found: NDArray[np.str_]) -> None:
             )
 
 
-def splits_of(data: ConceptTexts | Representations, seed: int) -> NDArray[np.str_]:
+def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[np.str_]:
     """Return "train", "dev", "test" or "" for each row: as the data say, else at random.
 
     Names that begin with "test" are all test rows; other unknown names are left out.
@@ -84,15 +84,20 @@ def splits_of(data: ConceptTexts | Representations, seed: int) -> NDArray[np.str
     if isinstance(data, Representations):
         return _named(len(data), data.splits)
     if not data.splits:
-        return random_splits(len(data.concepts), seed)
+        return random_splits(len(data.concepts), spec.seed)
     names = np.asarray(data.splits)
     names = np.where(np.char.startswith(names, "test"), "test", names)
     names = np.where(np.isin(names, SPLITS), names, "")
     if "dev" not in names:
         # nothing was set aside to look at: a tenth of the training rows is
-        train = np.flatnonzero(names == "train")
-        names[np.random.default_rng(seed).permutation(train)[: max(1, len(train) // 10)]] = "dev"
+        _rename(names, "train", "dev", 0.1, spec.seed)
+    _rename(names, "dev", "train", spec.dev_to_train, spec.seed)
     return names
+
+
+def _rename(names: NDArray[np.str_], old: str, new: str, share: float, seed: int) -> None:
+    rows = np.flatnonzero(names == old)
+    names[np.random.default_rng(seed).permutation(rows)[: round(share * len(rows))]] = new
 
 
 def _in_words(drawn: Representations) -> Representations:

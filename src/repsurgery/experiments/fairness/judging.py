@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from repsurgery import metrics
 from repsurgery.arrays import Vector
-from repsurgery.experiments.fairness.rows import StudyRows
+from repsurgery.experiments.fairness.rows import Part, StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.files import Contents
 from repsurgery.metrics import Bootstrapped, Interval
@@ -62,6 +62,10 @@ def _judge_predictions(
     predictions = {name: y_hat for name, y_hat in found.items() if y_hat is not None}
     if not predictions:
         return
+    if not _comparable(part):
+        for name, y_hat in predictions.items():
+            measures[name][f"{split}.accuracy"] = Estimate(metrics.accuracy(part.y, y_hat))
+        return
     intervals = metrics.fairness_intervals(part.y, predictions, part.z, resamples=spec.resamples, seed=spec.seed)
     for name, y_hat in predictions.items():
         here = measures[name]
@@ -76,6 +80,10 @@ def _judge_predictions(
             "equalized_odds": metrics.equalized_odds_difference(part.y, y_hat, part.z),
         }
         here |= {f"{split}.{measure}": Estimate(value) for measure, value in plain.items()}
+
+
+def _comparable(part: Part) -> bool:
+    return any(len(np.unique(part.z[part.y == c])) == 2 for c in np.unique(part.y))
 
 
 def _judge_neighbours(

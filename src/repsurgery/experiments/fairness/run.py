@@ -98,7 +98,7 @@ def _pool(spec: StudySpec, data: ConceptTexts | Representations) -> ConceptTexts
 
 def _parts(spec: StudySpec, data: ConceptTexts | Representations) -> dict[float | None, Index]:
     if spec.experiment == "bios":
-        names = splits_of(data, spec.seed)
+        names = splits_of(spec, data)
         return {None: {split: np.flatnonzero(names == split) for split in SPLITS}}
     found: dict[float | None, Index] = {}
     for ratio in spec.ratios:

@@ -84,6 +84,9 @@ class StudySpec:
         The label whose share the ratio is; empty: the last one, sorted.
     resamples : int
         Of the bootstrap.
+    dev_to_train : float
+        Share of the dev rows that join the training rows: with WinoBias these are anti-stereotyped sentences, without
+        which every occupation would have one gender in training.
     seed : int
     """
 
@@ -127,6 +130,7 @@ class StudySpec:
     per_cell: int = 44_000
     positive: str = ""
     resamples: int = 1000
+    dev_to_train: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -140,6 +144,8 @@ class StudySpec:
         for name in ("max_length", "head_epochs", "neighbour_queries", "per_cell", "resamples", "audit_rows"):
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0 <= self.dev_to_train < 1:
+            raise ParameterError(f"dev_to_train is {self.dev_to_train}; it must be a share below 1.")
         if any(not 0 < ratio < 1 for ratio in self.ratios):
             raise ParameterError(f"ratios are {list(self.ratios)}; each must lie strictly between 0 and 1.")
         if self.experiment == "dialect" and not self.ratios:
