@@ -26,6 +26,7 @@ __all__ = [
     "SurgeryError",
     "SurgeryWarning",
     "TextError",
+    "UnconvergedWarning",
 ]
 
 
@@ -127,3 +128,7 @@ class BatchHalvedWarning(SurgeryWarning):
 
 class CacheWarning(SurgeryWarning):
     """A cached file no longer matches its digest; it is built again from its source."""
+
+
+class UnconvergedWarning(SurgeryWarning):
+    """An iteration reached its limit before it settled; its result is an approximation of what was asked."""

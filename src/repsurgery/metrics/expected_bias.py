@@ -1,0 +1,59 @@
+"""Expected bias by neighbours: the distances within a concept against those across, in closed form."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from repsurgery.arrays import Label, check_labels, check_rows
+from repsurgery.errors import DataError, LabelError, ParameterError
+from repsurgery.moments import ClassMoments
+from repsurgery.moments.closed_forms import expected_neighbour_bias, mean_gap
+
+__all__ = ["expected_bias_by_neighbours"]
+
+Statistic = Literal["v", "u"]
+
+
+def expected_bias_by_neighbours(
+    X: Any, concept: Any, source: Label = 0, target: Label = 1, statistic: Statistic = "v"
+) -> float:
+    """Return EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²|, with H₀ of the source class and H₁ of the target class.
+
+    It equals |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²|: equal means and covariances make it 0, and so does any accident by which
+    traces and means balance. It says nothing about the k nearest neighbours; `neighbour_bias` does.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    concept : (n,) labels
+    source, target : two of the labels
+    statistic : {"v", "u"}
+        "v" averages over all pairs of source rows, a row with itself included; "u" over pairs of different rows, and
+        needs two source rows. Where both classes have equal means and covariances, "v" is 0 and "u" is
+        2 tr Σ₁ / (n₀ − 1).
+
+    Examples
+    --------
+    >>> from repsurgery.metrics import expected_bias_by_neighbours
+    >>> X, z = [[0.0], [2.0], [5.0], [7.0]], [0, 0, 1, 1]
+    >>> expected_bias_by_neighbours(X, z), expected_bias_by_neighbours(X, z, statistic="u")
+    (25.0, 23.0)
+    """
+    caller = "expected_bias_by_neighbours"
+    if statistic not in get_args(Statistic):
+        raise ParameterError(f"statistic is {statistic!r}; it must be one of {list(get_args(Statistic))}.")
+    X = check_rows(X, caller=caller)
+    labels, codes = check_labels(concept, len(X), caller=caller)
+    for name, label in (("source", source), ("target", target)):
+        if label not in labels:
+            raise LabelError(f"{caller} has no rows of {name} {label!r}; the labels are {labels}. Choose among them.")
+    rows = np.isin(codes, [labels.index(source), labels.index(target)])
+    of = ClassMoments.of(X[rows], np.array(labels)[codes[rows]])
+    if statistic == "v":
+        return expected_neighbour_bias(of[source], of[target])
+    n = of[source].count
+    if n < 2:
+        raise DataError(f'{caller} got one row of source {source!r}; pairs of different rows need two. Use "v".')
+    within = 2 * of[source].trace * n / (n - 1)
+    across = of[source].trace + of[target].trace + mean_gap(of[source], of[target]) ** 2
+    return abs(within - across)

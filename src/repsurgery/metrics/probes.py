@@ -1,0 +1,112 @@
+"""How well a fresh probe reads the concept from rows it has not seen."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from repsurgery.arrays import check_labels, check_rows, require_finite
+from repsurgery.errors import LabelError, ParameterError, UnconvergedWarning
+from repsurgery.metrics.cells import encode_labels, predicted_codes
+
+__all__ = ["linear_probe_accuracy", "majority_share", "mlp_probe_accuracy"]
+
+HELD_BACK = 0.1
+"""The share of training rows by which the network decides when to stop."""
+
+
+def majority_share(z: Any) -> float:
+    """Return the share of the largest class: the accuracy of a probe that reads nothing.
+
+    Examples
+    --------
+    >>> from repsurgery.metrics import majority_share
+    >>> majority_share(["f", "m", "m", "m"])
+    0.75
+    """
+    _, codes = encode_labels(z, caller="majority_share")
+    return float(np.bincount(codes).max() / len(codes))
+
+
+def linear_probe_accuracy(X_train: Any, z_train: Any, X_test: Any, z_test: Any) -> float:
+    """Return the held-out accuracy of a logistic regression trained on standardised rows.
+
+    Compare with `majority_share` of ``z_test``. Rows whose class means coincide leave nothing to a logistic regression
+    in expected loss; its accuracy may still differ from the majority's, as accuracy is not a convex loss.
+
+    Parameters
+    ----------
+    X_train, X_test : (n, d) and (m, d) arrays
+    z_train, z_test : (n,) and (m,) labels
+
+    Warns
+    -----
+    UnconvergedWarning
+        Where 1,000 iterations do not suffice.
+    """
+    probe = LogisticRegression(max_iter=1000)
+    return _held_out(probe, X_train, z_train, X_test, z_test, "linear_probe_accuracy")
+
+
+def mlp_probe_accuracy(
+    X_train: Any, z_train: Any, X_test: Any, z_test: Any, *, hidden: int = 128, seed: int = 0
+) -> float:
+    """Return the held-out accuracy of a network with one hidden layer of ReLUs, trained on standardised rows.
+
+    Training stops when the accuracy on a held-back tenth of the training rows no longer rises.
+
+    Parameters
+    ----------
+    X_train, z_train, X_test, z_test
+        As in `linear_probe_accuracy`; at least ten training rows per class.
+    hidden : int
+        Hidden units.
+    seed : int
+        Of the first weights, the held-back rows and the order of the batches.
+
+    Warns
+    -----
+    UnconvergedWarning
+        Where 200 epochs do not suffice.
+    """
+    caller = "mlp_probe_accuracy"
+    if isinstance(hidden, bool) or not isinstance(hidden, int | np.integer) or hidden < 1:
+        raise ParameterError(f"hidden is {hidden!r}; it must be a whole number of at least 1.")
+    labels, codes = encode_labels(z_train, caller=caller)
+    fewest = int(np.bincount(codes).min())
+    if fewest < 1 / HELD_BACK:
+        rare = labels[int(np.bincount(codes).argmin())]
+        raise LabelError(
+            f"{caller} holds back a tenth of each class and got {fewest} rows of {rare!r}; give ten or more of each."
+        )
+    probe = MLPClassifier(
+        hidden_layer_sizes=(hidden,), early_stopping=True, validation_fraction=HELD_BACK, random_state=seed
+    )
+    return _held_out(probe, X_train, z_train, X_test, z_test, caller)
+
+
+def _held_out(probe: Any, X_train: Any, z_train: Any, X_test: Any, z_test: Any, caller: str) -> float:
+    X = check_rows(X_train, caller=caller)
+    X_test = check_rows(X_test, dim=X.shape[1], caller=caller)
+    for rows in (X, X_test):
+        require_finite(rows, caller=caller)
+    labels, codes = check_labels(z_train, len(X), caller=caller)
+    if len(labels) < 2:
+        raise LabelError(f"{caller} got training rows of {labels[0]!r} alone; give rows of two classes or more.")
+    truth = predicted_codes(labels, z_test, len(X_test), caller=caller)
+    model = make_pipeline(StandardScaler(), probe)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(X, codes)
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            message = f"{caller} stopped after {np.max(probe.n_iter_)} iterations, not converged: read it as a bound."
+            warnings.warn(message, UnconvergedWarning, stacklevel=3)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return float((model.predict(X_test) == truth).mean())

@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+
+from repsurgery import metrics
+from repsurgery.errors import DataError, LabelError, ParameterError
+from repsurgery.metrics.bootstrap import Interval
+from repsurgery.metrics.fairness_intervals import Cells
+
+
+def mean_of(x):
+    return lambda w: w @ x / w.sum()
+
+
+def predicted(seed=0, n=600, classes=4, methods=3):
+    """Predictions that are right for 4 of 5 rows of one group and 3 of 5 of the other."""
+    rng = np.random.default_rng(seed)
+    y, z = rng.integers(classes, size=n), rng.integers(2, size=n)
+    names = ["base", *(f"method {i}" for i in range(1, methods))]
+    rights = [rng.random(n) < np.where(z, 0.8, 0.6) for _ in names]
+    return y, {name: np.where(right, y, y + 1) for name, right in zip(names, rights, strict=True)}, z
+
+
+def test_intervals_cover_a_known_mean_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    trials, n = 300, 100
+    covered = halved = 0
+    for seed in range(trials):
+        x = rng.normal(size=n)
+        found = metrics.paired_bootstrap({"x": mean_of(x)}, n, resamples=300, seed=seed)["x"].estimate
+        covered += found.low <= 0 <= found.high
+        quarter = (found.high - found.low) / 4
+        halved += found.low + quarter <= 0 <= found.high - quarter
+    # .95 nominal, some .01 less at n = 100; the standard error of 300 trials is .013
+    assert 0.90 <= covered / trials <= 0.985
+    # intervals half as wide would be noticed: they cover .67
+    assert halved / trials < 0.75
+
+
+def test_the_interval_of_a_mean_has_its_standard_error():
+    x = np.random.default_rng(1).exponential(size=2000)
+    found = metrics.paired_bootstrap({"x": mean_of(x)}, 2000, resamples=2000, level=0.6827)["x"].estimate
+    # a quantile of 2,000 resamples is off by some 3 % of a standard error
+    assert (found.high - found.low) / 2 == pytest.approx(x.std() / np.sqrt(2000), rel=0.1)
+
+
+def test_differences_are_paired():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=400)
+    y = x + 0.01 * rng.normal(size=400) + 0.1
+    found = metrics.paired_bootstrap({"x": mean_of(x), "y": mean_of(y)}, 400, reference="x")
+    assert found["x"].difference is None
+    difference = found["y"].difference
+    assert difference.value == pytest.approx(y.mean() - x.mean())
+    # each mean is uncertain by .05, their difference by .0005
+    assert difference.high - difference.low < 0.05 * (found["y"].estimate.high - found["y"].estimate.low)
+    assert difference.low < difference.value < difference.high
+
+
+def test_undefined_resamples_are_counted_and_left_out():
+    x = np.arange(5.0)
+
+    def sometimes(w):
+        if w[0] == 0:
+            raise LabelError("the first row is needed")
+        return w @ x / w.sum() if w[1] else float("nan")
+
+    found = metrics.paired_bootstrap({"mean": mean_of(x), "sometimes": sometimes}, 5, reference="mean")
+    assert found["mean"].estimate.undefined == 0
+    # P(row 0 or row 1 not drawn) = 2 (4/5)^5 − (3/5)^5 = .578; five standard errors of 1,000 draws
+    assert found["sometimes"].estimate.undefined == pytest.approx(578, abs=80)
+    assert found["sometimes"].difference.undefined == found["sometimes"].estimate.undefined
+    assert np.isfinite([found["sometimes"].estimate.low, found["sometimes"].difference.high]).all()
+
+
+def test_the_seed_decides():
+    x = np.random.default_rng(3).normal(size=50)
+    runs = [metrics.paired_bootstrap({"x": mean_of(x)}, 50, resamples=50, seed=s)["x"] for s in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_fairness_values_are_those_of_the_measures():
+    y, predictions, z = predicted()
+    found = metrics.fairness_intervals(y, predictions, z, resamples=20)
+    for name, y_hat in predictions.items():
+        assert found[name].accuracy.estimate.value == pytest.approx(metrics.accuracy(y, y_hat), rel=1e-12)
+        assert found[name].tpr_gap_rms.estimate.value == pytest.approx(metrics.tpr_gap_rms(y, y_hat, z), rel=1e-12)
+    differences = found["method 1"], found["base"]
+    gap = differences[0].tpr_gap_rms
+    assert gap.difference.value == pytest.approx(gap.estimate.value - found["base"].tpr_gap_rms.estimate.value)
+    assert found["base"].accuracy.difference is None
+
+
+def test_cells_are_exact_for_every_resample_of_rows():
+    y, predictions, z = predicted(n=80, classes=6)
+    correct = np.column_stack([y_hat == y for y_hat in predictions.values()])
+    cells = Cells.of(y, z, correct, 6)
+    assert cells.counts.sum() == 80
+    key = {(k, *c): i for i, (k, c) in enumerate(zip(cells.kind, cells.correct, strict=True))}
+    cell = np.array([key[(2 * a + b, *c)] for a, b, c in zip(y, z, correct, strict=True)])
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        w = np.bincount(rng.integers(80, size=80), minlength=80)
+        accuracy, rms = cells.measures(np.bincount(cell, w, len(cells.counts))[None])
+        for i, y_hat in enumerate(predictions.values()):
+            assert accuracy[0, i] == pytest.approx(metrics.accuracy(y, y_hat, sample_weight=w), rel=1e-12)
+            assert rms[0, i] == pytest.approx(metrics.tpr_gap_rms(y, y_hat, z, sample_weight=w), rel=1e-12)
+
+
+def test_cells_have_the_law_of_resampled_rows():
+    y, predictions, z = predicted()
+    cells = metrics.fairness_intervals(y, predictions, z, resamples=4000)
+    measures = {
+        "accuracy": lambda y_hat: lambda w: metrics.accuracy(y, y_hat, sample_weight=w),
+        "tpr_gap_rms": lambda y_hat: lambda w: metrics.tpr_gap_rms(y, y_hat, z, sample_weight=w),
+    }
+    for field, measure in measures.items():
+        statistics = {name: measure(y_hat) for name, y_hat in predictions.items()}
+        rows = metrics.paired_bootstrap(statistics, len(y), resamples=800, seed=5, reference="base")
+        for name in predictions:
+            close(getattr(cells[name], field).estimate, rows[name].estimate)
+        close(getattr(cells["method 1"], field).difference, rows["method 1"].difference)
+
+
+def close(a: Interval, b: Interval):
+    assert a.value == pytest.approx(b.value, abs=1e-12)
+    # the .025 quantile of 800 draws has a standard error of .095 σ, an interval is 3.92 σ wide: four standard errors
+    assert abs(a.low - b.low) < 0.1 * (b.high - b.low)
+    assert abs(a.high - b.high) < 0.1 * (b.high - b.low)
+
+
+def test_equal_predictions_differ_by_nothing_in_every_resample():
+    y, predictions, z = predicted()
+    found = metrics.fairness_intervals(y, {"base": predictions["base"], "same": predictions["base"]}, z)
+    for measure in (found["same"].accuracy, found["same"].tpr_gap_rms):
+        assert measure.difference == Interval(0.0, 0.0, 0.0, 0)
+        assert measure.estimate.high > measure.estimate.low
+
+
+def test_a_resample_that_loses_a_group_is_counted():
+    # one class, whose second group is a single row: lost with probability (1 − 1/20)^20 = .358
+    y, z = [0] * 20, ["f"] * 19 + ["m"]
+    found = metrics.fairness_intervals(y, {"base": [0] * 10 + [1] * 10}, z)["base"]
+    assert found.tpr_gap_rms.estimate.undefined == pytest.approx(358, abs=80)
+    assert found.accuracy.estimate.undefined == 0
+    assert np.isfinite(found.tpr_gap_rms.estimate.high)
+
+
+def test_many_predictions_do_not_overflow_the_cells():
+    y, predictions, z = predicted(n=300, methods=70)
+    found = metrics.fairness_intervals(y, predictions, z, resamples=2)
+    assert len(found) == 70
+    last = predictions["method 69"]
+    assert found["method 69"].tpr_gap_rms.estimate.value == pytest.approx(metrics.tpr_gap_rms(y, last, z), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"resamples": 0}, ParameterError, "at least 1"),
+        ({"level": 95}, ParameterError, "between 0 and 1"),
+        ({"reference": "best"}, ParameterError, r"one of \['base'\]"),
+    ],
+)
+def test_unusable_parameters_are_refused(keywords, error, message):
+    with pytest.raises(error, match=message):
+        metrics.paired_bootstrap({"base": lambda w: 1.0}, 3, **keywords)
+    with pytest.raises(error, match=message):
+        metrics.fairness_intervals([0, 0], {"base": [0, 0]}, ["f", "m"], **keywords)
+
+
+def test_what_has_no_value_is_refused():
+    with pytest.raises(DataError, match="'nan' is nan on the rows as they are"):
+        metrics.paired_bootstrap({"nan": lambda w: float("nan")}, 3)
+    with pytest.raises(DataError, match="any of 9 resamples"):
+        metrics.paired_bootstrap({"once": lambda w: 1.0 if w.min() == 1 else np.inf}, 20, resamples=9)
+    with pytest.raises(ParameterError, match="at least one name"):
+        metrics.fairness_intervals([0, 0], {}, ["f", "m"])
+    with pytest.raises(ParameterError, match="number of rows"):
+        metrics.paired_bootstrap({"x": lambda w: 1.0}, 0)
+    with pytest.raises(LabelError, match="nothing to compare"):
+        metrics.fairness_intervals([0, 1], {"base": [0, 1]}, ["f", "m"])
+    with pytest.raises(LabelError, match="for 2 rows"):
+        metrics.fairness_intervals([0, 0], {"base": [0]}, ["f", "m"])
