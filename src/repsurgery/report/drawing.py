@@ -30,6 +30,7 @@ STYLE = {
     "axes.labelcolor": "#333a42",
     "xtick.color": GREY,
     "ytick.color": GREY,
+    "text.parse_math": False,  # a dollar in a name is a dollar
     "svg.hashsalt": "repsurgery",  # equal records give equal bytes
 }
 

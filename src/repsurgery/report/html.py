@@ -31,10 +31,11 @@ def table(shown: Table, *, heading: str = "h2") -> str:
 
 
 def grid(shown: Table) -> str:
-    """Return the table alone."""
+    """Return the table alone; one whose columns all hold words breaks its lines."""
     head = "".join(_cell("th", i, cell, shown.keys) for i, cell in enumerate(shown.headings))
     rows = "".join(_row(row, shown.keys) for row in shown.rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    start = '<table class="pairs">' if shown.keys == len(shown.headings) else "<table>"
+    return f'<div class="scroll">{start}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _row(row: tuple[str, ...], keys: int) -> str:
@@ -53,7 +54,7 @@ def _caption(shown: Table) -> str:
 
 def folded(shown: Table) -> str:
     """Return a long table that opens on a click."""
-    summary = f"<summary>{escape(shown.title)} ({len(shown.rows)} rows)</summary>"
+    summary = f"<summary>{escape(shown.title)}</summary>"
     return f"<details>{summary}\n{grid(shown)}{_caption(shown)}</details>"
 
 

@@ -7,11 +7,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-__all__ = ["DIALECT_MODEL", "Cell", "Measure", "Printed", "PublishedFigures", "published"]
+__all__ = ["LLAMA", "Cell", "Measure", "Printed", "PublishedFigures", "published"]
 
 Measure = Literal["tpr_gap", "accuracy"]
 
-DIALECT_MODEL = "Llama2-7b"
+LLAMA = "Llama2-7b"
 """The one model of the published dialect study and of the published neighbours."""
 
 

@@ -4,17 +4,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from repsurgery.report.numbers import fraction
-from repsurgery.report.published import DIALECT_MODEL, Cell, Measure, published
+from repsurgery.report.published import LLAMA, Cell, Measure, published
 from repsurgery.results import Estimate, MethodResult, Setting, StudyRecord
 
-__all__ = ["RULE", "Verdict", "direction", "judge", "judge_change", "judge_neighbours", "judge_value", "same_model"]
+__all__ = [
+    "RULE",
+    "Verdict",
+    "direction",
+    "judge",
+    "judge_change",
+    "judge_neighbours",
+    "judge_value",
+    "published_cells",
+    "same_model",
+]
 
 RULE = (
-    "Where encoder and data are the published ones, values are compared: a verdict is 'agrees' when the published value "
-    "lies in our interval as shown, ends included; otherwise ours minus the published value is given. Elsewhere values "
-    "are not comparable and changes from the base are: 'same direction' or 'opposite' when our paired interval leaves "
-    "0 out, 'no difference seen' when it holds 0. A published change of .001 or less is rounding and has no direction; "
-    "the others must agree among the published models."
+    "Where encoder and data are the published ones, values are compared: 'agrees' when the published value lies in our "
+    "interval as shown, ends included; otherwise ours minus the published value is given. Elsewhere values are not "
+    "comparable, but changes from the base are: 'same direction' or 'opposite' when our paired interval leaves 0 out, "
+    "'no difference seen' when it holds 0. A published change of .001 or less is rounding and has no direction; the "
+    "others must agree among the published models."
 )
 """How verdicts are reached, in words."""
 
@@ -45,7 +55,7 @@ def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mappin
         return published().bios
     if experiment == "dialect":
         cells = {} if ratio is None else published().dialect.get(round(ratio, 6), {})
-        return {DIALECT_MODEL: cells}
+        return {LLAMA: cells}
     return {}
 
 
@@ -55,9 +65,11 @@ def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: 
     models = published_cells(record.experiment, setting.ratio)
     cells = {model: cells for model, cells in models.items() if name in cells}
     model = same_model(record)
+    if _KEYS[measure] not in result.measures:
+        return Verdict("–", "–")
     # the published setting of the post-processing is unknown: its values compare with nothing
     if model is not None and name != "postprocessing":
-        if model not in cells or _KEYS[measure] not in result.measures:
+        if model not in cells:
             return Verdict("–", NOT_PUBLISHED)
         printed = cells[model][name][measure]
         shown = fraction(printed.value) + ("†" if printed.corrected is not None else "")
@@ -115,7 +127,7 @@ def judge_neighbours(record: StudyRecord, setting: Setting, result: MethodResult
     shares = published().neighbours.get(int(k), {}) if record.experiment == "bios" else {}
     if result.method not in shares:
         return Verdict("–", NOT_PUBLISHED)
-    if same_model(record) == DIALECT_MODEL:
+    if same_model(record) == LLAMA:
         return Verdict(fraction(shares[result.method]), judge_value(result.neighbours[k], shares[result.method]))
     base = setting.method("base")
     if result.method == "base":
