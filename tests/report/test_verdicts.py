@@ -120,7 +120,7 @@ def test_accuracies_printed_in_error_are_marked_and_their_correction_is_taken():
     base = (0.143, 0.789)
     results = [method_result("base", *base, base=base, half=0.001), method_result("mean", 0.139, 0.797, base=base)]
     record = record_of([setting_of(results)], encoder=LLAMA)
-    assert verdict(record, "base", "accuracy").published == ".786†"
+    assert verdict(record, "base", "accuracy").published == ".786† (.789)"
     assert verdict(record, "base", "accuracy").verdict == "agrees"
     assert verdict(record, "mean", "accuracy").verdict == "differs by +.008"
 

@@ -72,7 +72,9 @@ def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: 
         if model not in cells:
             return Verdict("–", NOT_PUBLISHED)
         printed = cells[model][name][measure]
-        shown = fraction(printed.value) + ("†" if printed.corrected is not None else "")
+        shown = fraction(printed.value)
+        if printed.corrected is not None:
+            shown += f"† ({fraction(printed.corrected)})"
         return Verdict(shown, judge_value(result.measures[_KEYS[measure]], printed.taken))
     if not cells:
         return Verdict("–", NOT_PUBLISHED)
