@@ -58,6 +58,7 @@ def test_a_change_is_seen_when_its_interval_leaves_zero_out(low, high, said):
         ([0.797 - 0.799, -0.006, 0.0], -1),
         ([0.001, -0.001, 0.0], 0),
         ([0.798 - 0.799, 0.845 - 0.844], 0),
+        ([-0.001], 0),
         ([0.002], 1),
         ([0.002, -0.002], 0),
         ([], 0),
@@ -161,8 +162,10 @@ def test_neighbours_change_when_their_intervals_are_disjoint():
     held = record.settings[0]
     assert judge_neighbours(record, held, held.method("mimic"), "8").verdict == "same direction"
     assert judge_neighbours(record, held, held.method("trace"), "8").verdict == "not published"
-    near = setting_of([method_result(n, 0.1, 0.8, base=(0.1, 0.8), shift=s) for n, s in (("base", 0), ("mean", 0.03))])
-    assert judge_neighbours(record, near, near.method("mean"), "8").verdict == "no difference seen"
+    for shift in (0.03, -0.03):
+        shifts = (("base", 0), ("mean", shift))
+        near = setting_of([method_result(name, 0.1, 0.8, base=(0.1, 0.8), shift=by) for name, by in shifts])
+        assert judge_neighbours(record, near, near.method("mean"), "8").verdict == "no difference seen"
     llama = bios_record(encoder=LLAMA)
     assert judge_neighbours(llama, held, held.method("base"), "1").published == ".863"
     assert judge_neighbours(llama, held, held.method("base"), "1").verdict == "agrees"

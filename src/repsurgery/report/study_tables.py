@@ -164,8 +164,8 @@ def _neighbour_table(record: StudyRecord) -> Table | None:
     headings = (*lead(record), "method", "k", "share of same concept", heading, "verdict")
     caption = (
         f"Share of the k nearest dev rows (cosine) with the query's concept; chance {levels}. "
-        f"Published: {published().sources['neighbours']} {published().notes['neighbours']} A change counts as seen when the "
-        "intervals of method and base are disjoint."
+        f"Published: {published().sources['neighbours']} {published().notes['neighbours']} "
+        "A change counts as seen when the intervals of method and base are disjoint."
     )
     return Table("Neighbours", headings, tuple(rows), caption, keys=len(lead(record)) + 2)
 
