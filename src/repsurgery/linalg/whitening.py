@@ -64,7 +64,10 @@ def by_range(found: Range) -> Whitening:
 def whitening_of(S: Matrix, tolerance: float) -> Whitening:
     """Return the whitening of a covariance (d, d), which is overwritten."""
     scale = np.sqrt(np.diagonal(S))
-    scale[scale == 0] = 1.0
+    # a column below the rounding of the largest one is a dead unit, not a measurement on another scale: inverting it
+    # would let rounding noise of 1e-33 through with a gain of 1e31
+    dead = scale <= np.finfo(np.float64).eps * scale.max(initial=0.0)
+    S[dead], S[:, dead], scale[dead] = 0.0, 0.0, 1.0
     S /= scale
     S /= scale[:, None]
     R = cholesky_or_none(S)

@@ -2,6 +2,15 @@
 
 from repsurgery.report.describe import describe
 from repsurgery.report.page import write_report
+from repsurgery.report.study_page import write_study_report
 from repsurgery.report.tables import Table, certificate_table, certificates_table, outcomes_table
 
-__all__ = ["Table", "certificate_table", "certificates_table", "describe", "outcomes_table", "write_report"]
+__all__ = [
+    "Table",
+    "certificate_table",
+    "certificates_table",
+    "describe",
+    "outcomes_table",
+    "write_report",
+    "write_study_report",
+]

@@ -1,33 +1,21 @@
 """Figures as SVG text, drawn by matplotlib without a display."""
 
-import io
 from typing import Any
 
 import numpy as np
 
-from repsurgery.errors import MissingExtraError
+from repsurgery.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
 from repsurgery.results import Cloud, DemoRecord
 
 __all__ = ["plot_clouds", "plot_tradeoff"]
 
-_SOURCE, _TARGET, _GREY = "#c8553d", "#2b6c99", "#5b6470"
-_COLOURS = {"base": "#222222", "MeanMatching": "#2b6c99", "MiMiC": "#c8553d", "LEACE": "#4f8f5b"}
-_STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa3ad",
-    "axes.labelcolor": "#333a42",
-    "xtick.color": _GREY,
-    "ytick.color": _GREY,
-    "svg.hashsalt": "repsurgery",  # equal records give equal bytes
-}
+_SOURCE, _TARGET = "#c8553d", "#2b6c99"
 
 
 def plot_clouds(record: DemoRecord) -> str:
     """Return the held-out rows before and after each steering as one SVG, all panels on the same axes."""
-    mpl = _matplotlib()
-    with mpl.rc_context(_STYLE):
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
         columns = min(4, len(record.clouds))
         rows = -(-len(record.clouds) // columns)
         figure = mpl.figure.Figure(figsize=(2.6 * columns, 2.5 * rows + 0.4))
@@ -42,7 +30,7 @@ def plot_clouds(record: DemoRecord) -> str:
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False)
         figure.tight_layout(rect=(0, 0, 1, 0.95))
-        return _svg(figure)
+        return svg(figure)
 
 
 def _cloud(axis: Any, cloud: Cloud, record: DemoRecord) -> None:
@@ -64,13 +52,13 @@ def _limits(axis: Any, clouds: tuple[Cloud, ...]) -> None:
 
 def plot_tradeoff(record: DemoRecord) -> str:
     """Return toxicity against perplexity as SVG: down and to the left is better."""
-    mpl = _matplotlib()
-    with mpl.rc_context(_STYLE):
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(7.4, 3.8))
         axis = figure.subplots()
         for o in record.outcomes:
             filled = o.scope != "selective"
-            colour = _COLOURS.get(o.method, _GREY)
+            colour = COLOURS.get(o.method, GREY)
             axis.scatter(
                 o.perplexity,
                 o.expected_max_toxicity,
@@ -94,23 +82,4 @@ def plot_tradeoff(record: DemoRecord) -> str:
         axis.xaxis.set_minor_formatter(plain)
         axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure.tight_layout()
-        return _svg(figure)
-
-
-def _svg(figure: Any) -> str:
-    stream = io.StringIO()
-    # without date and creator: neither belongs to the result
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    return text[text.index("<svg") :]
-
-
-def _matplotlib() -> Any:
-    # figures are made without pyplot, which would keep them and choose a display
-    try:
-        import matplotlib
-        import matplotlib.figure
-        import matplotlib.ticker
-    except ImportError as error:
-        raise MissingExtraError("Figures need matplotlib: pip install 'repsurgery[report]'") from error
-    return matplotlib
+        return svg(figure)

@@ -1,0 +1,260 @@
+"""Tables of a fairness study: what each method does to task, concept and certificate, beside the published figures."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from repsurgery.report.numbers import estimate, fraction
+from repsurgery.report.published import LLAMA, Measure, published
+from repsurgery.report.study_rows import Column, by_method, has_ratios, is_sweep, key, lead, steered
+from repsurgery.report.tables import Table, number
+from repsurgery.report.verdicts import RULE, judge, judge_neighbours, published_cells, same_model
+from repsurgery.results import MethodResult, Setting, StudyRecord
+
+__all__ = ["result_tables"]
+
+_INTERVALS = "Brackets hold bootstrap intervals; changes are paired with the base, on the same resamples. "
+_LARGEST = 10
+_NAMES: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
+_TITLES: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "Accuracy"}
+
+
+def result_tables(record: StudyRecord) -> list[Table]:
+    """Return the tables of the results; what was not measured has none."""
+    task = [_ratio_table(record, "tpr_gap"), _ratio_table(record, "accuracy")] if has_ratios(record) else []
+    tables = [
+        *task,
+        _task_table(record, "tpr_gap"),
+        _task_table(record, "accuracy"),
+        _other_table(record),
+        _dev_table(record),
+        _neighbour_table(record),
+        _sweep_table(record, "tpr_gap"),
+        _sweep_table(record, "accuracy"),
+        _class_table(record),
+        _certificate_table(record),
+    ]
+    return [table for table in tables if table is not None]
+
+
+def _measure(name: str) -> Callable[[Setting, MethodResult], str]:
+    return lambda _, result: estimate(result.measures.get(name))
+
+
+def _difference(name: str) -> Callable[[Setting, MethodResult], str]:
+    return lambda _, result: estimate(result.differences.get(name), signed=True)
+
+
+def _plain(name: str) -> Callable[[Setting, MethodResult], str]:
+    return lambda _, result: number(result.measures[name].value) if name in result.measures else "–"
+
+
+def _changed(measure: Measure) -> tuple[Column, Column]:
+    name = _NAMES[measure]
+    return (_TITLES[measure], _measure(name)), ("change from base", _difference(name))
+
+
+def _beside(record: StudyRecord, measure: Measure) -> tuple[Column, Column]:
+    model = same_model(record)
+    models = ", ".join(published_cells(record.experiment, None))
+    heading = f"published change ({models})" if model is None else f"published ({model})"
+    return (
+        (heading, lambda setting, result: judge(record, setting, result, measure).published),
+        ("verdict", lambda setting, result: judge(record, setting, result, measure).verdict),
+    )
+
+
+def _task_table(record: StudyRecord, measure: Measure) -> Table | None:
+    columns = (*_changed(measure), *_beside(record, measure))
+    title = _TITLES[measure]
+    caption = "Test split. " + _INTERVALS + _published_caption(record, measure)
+    if not has_ratios(record):
+        return by_method(record, title, columns, caption=caption)
+    title += " against the published figures"
+    return by_method(record, title, columns, caption=caption, keep=lambda s, r: _is_published(record, s, r))
+
+
+def _is_published(record: StudyRecord, setting: Setting, result: MethodResult) -> bool:
+    cells = published_cells(record.experiment, setting.ratio).values()
+    return any(result.method in methods for methods in cells)
+
+
+def _published_caption(record: StudyRecord, measure: Measure) -> str:
+    figures = published()
+    if record.experiment not in figures.sources:
+        return ""
+    bios = "classes" if measure == "tpr_gap" else "accuracy"
+    note = figures.notes[bios if record.experiment == "bios" else "dialect"]
+    mark = "† printed in error: " if measure == "accuracy" and same_model(record) == LLAMA else ""
+    rule = RULE if measure == "tpr_gap" else "Verdicts follow the rule of the TPR gap."
+    return f"Published: {figures.sources[record.experiment]} {mark}{note} {rule}"
+
+
+def _ratio_table(record: StudyRecord, measure: Measure) -> Table | None:
+    name, title = _NAMES[measure], f"{_TITLES[measure]} by ratio"
+    methods = list(dict.fromkeys(r.method for s in record.settings for r in steered(s) if name in r.measures))
+    if not methods:
+        return None
+    rows = []
+    for setting in record.settings:
+        results = [setting.method(method) for method in methods]
+        cells = (estimate(result.measures.get(name)) if result else "–" for result in results)
+        rows.append((*key(record, setting), *cells))
+    caption = (
+        "Test split; the ratio is the share of the target dialect with positive sentiment, and of the other dialect "
+        "with negative sentiment. Brackets hold bootstrap intervals. The test split shares the training split's "
+        "bias, so accuracy before surgery rises with the ratio."
+    )
+    return Table(title, (*lead(record), *methods), tuple(rows), caption)
+
+
+def _other_table(record: StudyRecord) -> Table | None:
+    columns = (
+        ("TPR gap RMS, classes predicted", _measure("test.tpr_gap_rms_predicted")),
+        ("demographic parity", _measure("test.demographic_parity")),
+        ("equalised odds", _measure("test.equalized_odds")),
+        ("linear probe", _measure("probe.linear")),
+        ("MLP probe", _measure("probe.mlp")),
+        ("majority share", lambda setting, result: _majority(setting) if _probed(result) else "–"),
+        ("EBBN", _plain("ebbn")),
+        ("EBBN without self pairs", _plain("ebbn_u")),
+    )
+    caption = (
+        "Test split. 'classes predicted': over the classes that the classifier predicts correctly at least once. "
+        "Demographic parity and equalised odds: the largest difference between the groups over classes. Probes: "
+        "accuracy of a fresh probe for the concept on held-out rows, to be read beside the share of the majority. "
+        "EBBN, the expected bias by neighbours between source and target, on the dev rows: the base shows it before."
+    )
+    return by_method(record, "Other measures", columns, caption=caption)
+
+
+def _probed(result: MethodResult) -> bool:
+    return "probe.linear" in result.measures or "probe.mlp" in result.measures
+
+
+def _majority(setting: Setting) -> str:
+    shares = (setting.concept.get(f"{split}.majority") for split in ("test", "dev", "train"))
+    return fraction(next((share for share in shares if share is not None), None))
+
+
+def _dev_table(record: StudyRecord) -> Table | None:
+    columns = (
+        ("TPR gap RMS", _measure("dev.tpr_gap_rms")),
+        ("change from base", _difference("dev.tpr_gap_rms")),
+        ("TPR gap RMS, classes predicted", _measure("dev.tpr_gap_rms_predicted")),
+        ("accuracy", _measure("dev.accuracy")),
+        ("change from base", _difference("dev.accuracy")),
+        ("demographic parity", _measure("dev.demographic_parity")),
+        ("equalised odds", _measure("dev.equalized_odds")),
+    )
+    return by_method(record, "On the dev split", columns, caption=_INTERVALS.strip())
+
+
+def _neighbour_table(record: StudyRecord) -> Table | None:
+    model = same_model(record)
+    heading = f"published ({LLAMA})" if model == LLAMA else f"published change ({LLAMA})"
+    rows = []
+    for setting in record.settings:
+        for result in steered(setting):
+            for k, share in result.neighbours.items():
+                told = judge_neighbours(record, setting, result, k)
+                rows.append((*key(record, setting), result.method, k, estimate(share), told.published, told.verdict))
+    if not rows:
+        return None
+    levels = ", ".join(dict.fromkeys(fraction(setting.chance) for setting in record.settings))
+    headings = (*lead(record), "method", "k", "share of same concept", heading, "verdict")
+    caption = (
+        f"Share of the k nearest dev rows (cosine) with the query's concept; chance {levels}. "
+        f"Published: {published().sources['neighbours']} {published().notes['neighbours']} "
+        "A change counts as seen when the intervals of method and base are disjoint."
+    )
+    return Table("Neighbours", headings, tuple(rows), caption, keys=len(lead(record)) + 2)
+
+
+def _sweep_table(record: StudyRecord, measure: Measure) -> Table | None:
+    names: tuple[Column, ...] = tuple((name, _fact(name)) for name in ("criterion", "group", "alpha"))
+    verdict: Column = ("verdict", lambda setting, result: judge(record, setting, result, measure).verdict)
+    parity = (
+        ("demographic parity", _measure("test.demographic_parity")),
+        ("equalised odds", _measure("test.equalized_odds")),
+    )
+    columns = (*_changed(measure), verdict, *(parity if measure == "tpr_gap" else ()))
+    caption = (
+        "The classifier's scores are changed, not the representation. alpha: the difference between groups that is "
+        "allowed; 'group': whether gold or predicted groups are given at prediction. "
+        f"Published, base → post-processing: {_published_sweep(measure)}. " + published().notes["postprocessing"]
+    )
+    title = f"Post-processing by alpha (Xian, Yin, Zhao 2023): {_TITLES[measure]}"
+    return by_method(record, title, columns, caption=caption, names=names, keep=lambda _, result: is_sweep(result))
+
+
+def _published_sweep(measure: Measure) -> str:
+    told = []
+    for model, cells in published().bios.items():
+        if "postprocessing" in cells:
+            before, after = (fraction(cells[name][measure].value) for name in ("base", "postprocessing"))
+            told.append(f"{model} {before} → {after}")
+    return ", ".join(told)
+
+
+def _fact(name: str) -> Callable[[Setting, MethodResult], str]:
+    return lambda _, result: "–" if name not in result.facts else _word(result.facts[name])
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _class_table(record: StudyRecord) -> Table | None:
+    methods = list(dict.fromkeys(r.method for s in record.settings for r in steered(s) if r.gaps))
+    rows = []
+    for setting in record.settings:
+        base = setting.method("base")
+        known = {} if base is None else {c: gap for c, gap in base.gaps.items() if gap is not None}
+        largest = sorted(known, key=lambda c: (-abs(known[c]), c))[:_LARGEST]
+        results = [setting.method(method) for method in methods]
+        for c in largest:
+            cells = (fraction(result.gaps.get(c), signed=True) if result else "–" for result in results)
+            rows.append((*key(record, setting), c, *cells))
+    if not rows:
+        return None
+    caption = (
+        f"True positive rate of the second concept value minus that of the first, test split: the {_LARGEST} classes "
+        "with the largest gap before surgery, at most."
+    )
+    return Table(
+        "TPR gap by class", (*lead(record), "class", *methods), tuple(rows), caption, keys=len(lead(record)) + 1
+    )
+
+
+def _certificate_table(record: StudyRecord) -> Table | None:
+    columns = (
+        ("mean gap before", lambda _, r: number(_before(r.certificate, "mean_gap_before"))),
+        ("mean gap, fitted", lambda _, r: number(_held(r.certificate, "mean_gap"))),
+        ("held out", lambda _, r: number(_held(r.held_out, "mean_gap"))),
+        ("held out, as gated", lambda _, r: number(_held(r.held_out, "gated_mean_gap"))),
+        ("covariance gap before", lambda _, r: number(_before(r.certificate, "covariance_gap_before"))),
+        ("covariance gap, fitted", lambda _, r: number(_held(r.certificate, "covariance_gap"))),
+        ("held out", lambda _, r: number(_held(r.held_out, "covariance_gap"))),
+        ("gate's Youden J", lambda _, r: number(_held(r.held_out, "youden"))),
+        ("claims", lambda _, r: "–" if r.supported is None else "supported" if r.supported else "not supported"),
+    )
+    caption = (
+        "Fitted: on the rows of the fit, what the certificate claims. Held out: re-issued on dev rows, the map applied "
+        "by labels; 'as gated': when the gate decides. Covariance gaps are relative. 'claims': whether the held-out "
+        "rows support what the method claims, within sampling error."
+    )
+
+    def certified(_: Setting, result: MethodResult) -> bool:
+        return result.certificate is not None or result.held_out is not None
+
+    return by_method(record, "Certificates", columns, caption=caption, keep=certified)
+
+
+def _held(certificate: Mapping[str, Any] | None, name: str) -> float | None:
+    return None if certificate is None else certificate.get(name)
+
+
+def _before(certificate: Mapping[str, Any] | None, name: str) -> float | None:
+    pairs = [] if certificate is None else certificate.get("by_source", [])
+    known = [pair[name] for pair in pairs if pair.get(name) is not None]
+    return max(known, default=None)

@@ -1,0 +1,13 @@
+"""Files that are there whole or not at all."""
+
+from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(text: str, path: Path) -> Path:
+    """Write ``text`` whole or not at all, making the folder, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".part")
+    fresh.write_text(text, encoding="utf-8")
+    return fresh.replace(path)
