@@ -66,11 +66,11 @@ def least_error(data, alpha, criterion):
     return found.fun / n
 
 
-def predicted_gap(data, chosen, criterion):
-    """Return the largest difference of two groups' rates when row i gets class ``chosen[i]``."""
+def predicted_gaps(data, chosen, criterion):
+    """Return (K,) the largest difference of two groups' rates when row i gets class ``chosen[i]``."""
     taken = rate_weights(data, criterion) * np.eye(data.scores.shape[1])[chosen]
     rates = np.array([taken[data.group == a].sum(axis=0) for a in np.unique(data.group)])
-    return np.ptp(rates, axis=0).max()
+    return np.ptp(rates, axis=0)
 
 
 def free_error(data):

@@ -14,9 +14,13 @@ With multipliers μ_ay of q_ay, Σ_a μ_ay = 0 because b is free, minimising the
     g(μ) = (1/n) Σ_i min_y (1 − s_iy − t_iy ψ_a(i)y) − (α/2) Σ_ay |μ_ay|,    ψ_ay = f_ay μ_ay.
 
 Any such μ bounds the optimum from below, and at the best one each row gets a class that attains its minimum.
+
+Under equal opportunity the cost is 1 − (1/n) Σ_ay q_ay Σ_{i in a} s_iy: it depends on the rates alone. A group that can
+exceed the others in every rate has many ways to come down to them, all of one cost: its ψ is −1 and every class ties.
+Gaining ε for a row that keeps its best class decides among them for the fewest changes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,14 +28,24 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Mask, Matrix
 
-__all__ = ["Criterion", "ParityProblem", "adjusted"]
+__all__ = ["Criterion", "ParityProblem", "adjusted", "keeping"]
 
 Criterion = Literal["demographic-parity", "equal-opportunity"]
+
+UNDECIDED = 1e-6
+"""Factors 1 + ψ below this leave a group to rounding."""
 
 
 def adjusted(scores: Matrix, psi: Matrix, criterion: Criterion) -> Matrix:
     """Return s + tψ, whose largest entry names the class of a row; ``psi`` is (K,) or one row per row of ``scores``."""
     return scores + psi if criterion == "demographic-parity" else scores * (1.0 + psi)
+
+
+def keeping(scores: Matrix, gain: float) -> Matrix:
+    """Return (n, K): ``gain`` at the best class of each row, 0 elsewhere."""
+    kept = np.zeros_like(scores)
+    kept[np.arange(len(scores)), scores.argmax(axis=1)] = gain
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,8 @@ class ParityProblem:
         f_ay, and 0 where class y has no mass in group a.
     alpha : float
     criterion : {"demographic-parity", "equal-opportunity"}
+    gain : float
+        ε, what a row gains by keeping its best class.
     """
 
     scores: Matrix
@@ -53,6 +69,7 @@ class ParityProblem:
     factors: Matrix
     alpha: float
     criterion: Criterion
+    gain: float = 0.0
 
     @classmethod
     def of(cls, scores: Matrix, codes: NDArray[np.intp], *, alpha: float, criterion: Criterion) -> "ParityProblem":
@@ -75,9 +92,27 @@ class ParityProblem:
         """Return t (n, K)."""
         return self.scores if self.criterion == "equal-opportunity" else np.ones_like(self.scores)
 
+    def gains(self) -> Matrix:
+        """Return s (n, K), with ε added at the best class of each row."""
+        return self.scores + keeping(self.scores, self.gain) if self.gain else self.scores
+
     def adjusted(self, mu: Matrix) -> Matrix:
-        """Return s + tψ (n, K) for multipliers (groups, K)."""
-        return adjusted(self.scores, (self.factors * mu)[self.codes], self.criterion)
+        """Return s + tψ (n, K), and ε where it belongs, for multipliers (groups, K)."""
+        values = adjusted(self.scores, (self.factors * mu)[self.codes], self.criterion)
+        return values + keeping(self.scores, self.gain) if self.gain else values
+
+    def undecided(self, mu: Matrix) -> Mask:
+        """Return (groups,): where all classes tie throughout the group."""
+        if self.criterion == "demographic-parity":
+            return np.zeros(len(mu), dtype=np.bool_)
+        return np.asarray(np.abs(1.0 + self.factors * mu).max(axis=1) < UNDECIDED)
+
+    def thinned(self, most: int, *, gain: float) -> "ParityProblem":
+        """Return the problem of about ``most`` rows, evenly out of each group and at least one, with this gain."""
+        step = -(-len(self.scores) // most)
+        rows = np.concatenate([np.flatnonzero(self.codes == a)[::step] for a in range(len(self.factors))])
+        few = ParityProblem.of(self.scores[rows], self.codes[rows], alpha=self.alpha, criterion=self.criterion)
+        return replace(few, gain=gain)
 
     def dual_value(self, mu: Matrix) -> float:
         """Return g(μ), a lower bound on every feasible coupling's cost; μ must sum to zero over groups."""

@@ -15,6 +15,8 @@ TEMPERATURES = (1e-2, 1e-3)
 """Smoothing of the maximum over classes, in units of a score; below the last, L-BFGS only slows down."""
 NEAR = 1e-2
 """Classes this close to a row's best one go into the first linear program."""
+MOST_TIES = 20_000
+"""Columns beyond one per row that are taken at once."""
 REACH = 0.1
 """How far the first linear program may move an offset, relative to 1 + |ψ|."""
 LARGEST_REACH = 1e6
@@ -58,8 +60,13 @@ def _around(problem: ParityProblem, mu: Matrix, reach: float) -> tuple[Matrix, M
 
 
 def _nearly_best(problem: ParityProblem, mu: Matrix) -> Mask:
+    """Return the columns within `NEAR` of their row's best, the nearest ones if a whole group ties."""
     values = problem.adjusted(mu)
-    return np.asarray(values >= values.max(axis=1, keepdims=True) - NEAR)
+    regret = values.max(axis=1, keepdims=True) - values
+    most = len(regret) + MOST_TIES
+    if (regret <= NEAR).sum() <= most:
+        return np.asarray(regret <= NEAR)
+    return np.asarray(regret <= np.partition(regret, most, axis=None)[most])
 
 
 def _smoothed_optimum(problem: ParityProblem) -> tuple[Matrix, int]:

@@ -45,7 +45,7 @@ def solve_program(problem: ParityProblem, columns: Mask, *, box: tuple[Matrix, M
     n = len(problem.scores)
     parity, slack, r = _parity_rows(problem, rows, classes)
     both = vstack([parity, -parity])
-    cost = np.concatenate([1.0 - problem.scores[rows, classes], np.zeros(parity.shape[1] - len(rows))])
+    cost = np.concatenate([1.0 - problem.gains()[rows, classes], np.zeros(parity.shape[1] - len(rows))])
     misses = 0
     if box is not None:
         least, greatest = (side[problem.bound] / r for side in box)
