@@ -20,6 +20,7 @@ from benchmarks import (
     machine,
     memory,
     mimic_fit,
+    post_processing,
 )
 from benchmarks.lines import Settings, show
 
@@ -36,6 +37,9 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "class_moments": class_moments,
         "generation": generation,
         "identical_samples": identical_samples,
+    },
+    "fairness": {
+        "post_processing": post_processing,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}
