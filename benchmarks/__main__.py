@@ -21,6 +21,7 @@ from benchmarks import (
     memory,
     mimic_fit,
     neighbours,
+    post_processing,
 )
 from benchmarks.lines import Settings, show
 
@@ -40,6 +41,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
     },
     "fairness": {
         "neighbours": neighbours,
+        "post_processing": post_processing,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}

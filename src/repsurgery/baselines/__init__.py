@@ -1,3 +1,5 @@
 """Rival methods, written from their papers, to be measured beside ours."""
 
-__all__: list[str] = []
+from repsurgery.baselines.fair_post_processing import ALPHAS, FairPostProcessing
+
+__all__ = ["ALPHAS", "FairPostProcessing"]
