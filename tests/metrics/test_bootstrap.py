@@ -3,6 +3,7 @@ import pytest
 
 from repsurgery import metrics
 from repsurgery.errors import DataError, LabelError, ParameterError
+from repsurgery.metrics import fairness_intervals, tpr_gap_noise, tpr_gap_rms
 from repsurgery.metrics.bootstrap import Interval
 from repsurgery.metrics.fairness_intervals import Cells
 
@@ -181,3 +182,47 @@ def test_what_has_no_value_is_refused():
         metrics.fairness_intervals([0, 1], {"base": [0, 1]}, ["f", "m"])
     with pytest.raises(LabelError, match="for 2 rows"):
         metrics.fairness_intervals([0, 0], {"base": [0]}, ["f", "m"])
+
+
+def noisy_groups(seed, n=400, classes=20):
+    """Return rows of many small classes whose two groups are predicted equally well."""
+    rng = np.random.default_rng(seed)
+    y, z = rng.integers(classes, size=n), rng.integers(2, size=n)
+    return y, np.where(rng.random(n) < 0.6, y, -1), z
+
+
+def test_a_gap_that_is_noise_has_an_interval_around_its_value():
+    y, y_hat, z = noisy_groups(0)
+    found = fairness_intervals(y, {"base": y_hat}, z)["base"].tpr_gap_rms.estimate
+    assert 0 < found.low < found.value < found.high
+    rng = np.random.default_rng(1)
+    rows = [rng.integers(len(y), size=len(y)) for _ in range(200)]
+    plain = [tpr_gap_rms(y[i], y_hat[i], z[i]) for i in rows]
+    assert np.quantile(plain, 0.05) > found.value  # unmoved percentiles would lie above it
+
+
+def test_intervals_of_a_noisy_gap_cover_what_samples_of_this_size_show():
+    samples = [noisy_groups(seed) for seed in range(150)]
+    expected = np.mean([tpr_gap_rms(*sample) for sample in samples])
+    found = [
+        fairness_intervals(y, {"base": y_hat}, z, resamples=200, seed=i)["base"].tpr_gap_rms.estimate
+        for i, (y, y_hat, z) in enumerate(samples)
+    ]
+    inside = np.mean([f.low <= expected <= f.high for f in found])
+    assert 0.88 < inside <= 1.0
+    half = np.mean([f.value + (f.low - f.value) / 2 <= expected <= f.value + (f.high - f.value) / 2 for f in found])
+    assert half < 0.85  # intervals half as wide would not
+
+
+def test_the_noise_of_a_gap_is_what_equal_groups_show():
+    samples = [noisy_groups(seed) for seed in range(300)]
+    shown = np.mean([tpr_gap_rms(*sample) ** 2 for sample in samples])
+    noise = np.mean([tpr_gap_noise(*sample) ** 2 for sample in samples])
+    # a group of few rows that happen to agree shows less noise than it has, so the estimate is a little low
+    assert 0.85 * shown < noise < 1.05 * shown
+    y, y_hat, z = noisy_groups(0, n=40_000)
+    assert tpr_gap_noise(y, y_hat, z) < 0.03
+    y_hat = np.where(z == 0, y, -1)
+    assert tpr_gap_rms(y, y_hat, z) > 20 * tpr_gap_noise(y, y_hat, z)
+    with pytest.raises(LabelError, match="both groups"):
+        tpr_gap_noise([0, 1], [0, 1], ["f", "m"])

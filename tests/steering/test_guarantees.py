@@ -10,6 +10,7 @@ from sklearn.svm import LinearSVC
 
 import repsurgery as rs
 from repsurgery.certificates.measure import logistic_probe, prior_entropy
+from repsurgery.errors import GainWarning
 from tests.strategies import EXACT, Concept, concepts, cov, make_concept, relative
 
 TOWARD = [rs.MeanMatching, rs.MiMiC, rs.TraceMatching, rs.DiagonalTransport, rs.MidSteer]
@@ -304,3 +305,21 @@ def test_constant_columns_are_only_shifted():
         assert est.certificate_.feasible
     assert rs.DiagonalTransport().fit(X, z).map_.scale[2] == 1.0
     assert rs.MiMiC().fit(X, z).certificate_.by_source[0].rank_source == 4
+
+
+def test_a_dead_coordinate_does_not_give_leace_a_gain():
+    """Encoders have units of size 1e-33; whitening them would multiply rounding noise by 1e31."""
+    rng = np.random.default_rng(0)
+    X, z = rng.normal(size=(400, 6)), np.repeat([0, 1], 200)
+    X[z == 1] += 0.5
+    X[:, 3] *= 1e-33
+    leace = rs.LEACE().fit(X, z)
+    assert leace.certificate_.gain < 10
+    Y = leace.transform(X)
+    assert np.abs(Y[z == 1].mean(0) - Y[z == 0].mean(0)).max() < 1e-12
+    # a column that is only small is a measurement in another unit, and is erased like any other
+    X[:, 3] *= 1e33 * 1e-9
+    with pytest.warns(GainWarning, match="stretches"):
+        Y = rs.LEACE().fit(X, z).transform(X)
+    gap = np.abs(Y[z == 1].mean(0) - Y[z == 0].mean(0))
+    assert (gap < 1e-12 * X.std(0)).all()

@@ -11,6 +11,7 @@ from repsurgery.metrics.rates import (
     demographic_parity_difference,
     equalized_odds_difference,
     tpr_gap,
+    tpr_gap_noise,
     tpr_gap_rms,
     tpr_gap_rms_predicted,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "paired_bootstrap",
     "toxicity_probability",
     "tpr_gap",
+    "tpr_gap_noise",
     "tpr_gap_rms",
     "tpr_gap_rms_predicted",
 ]

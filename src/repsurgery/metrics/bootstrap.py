@@ -1,4 +1,4 @@
-"""Percentile intervals by resampling rows, the same rows for everything that is compared."""
+"""Intervals by resampling rows, the same rows for everything that is compared."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,16 @@ import numpy as np
 from repsurgery.arrays import Vector
 from repsurgery.errors import DataError, LabelError, ParameterError
 
-__all__ = ["Bootstrapped", "Interval", "paired_bootstrap", "percentile_intervals"]
+__all__ = ["Bootstrapped", "Interval", "intervals_of", "paired_bootstrap"]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with the percentile interval of its resamples.
+    """A value with the spread of its resamples around it.
+
+    The bounds are percentiles of the resamples, moved so that the mean of the resamples is the value. A statistic that
+    noise inflates, such as the root mean square of noisy gaps, is inflated once in the sample and twice in a resample;
+    unmoved, its interval could lie above its value. What the sample's own noise added stays in value and interval.
 
     Attributes
     ----------
@@ -47,7 +51,7 @@ def paired_bootstrap(
     seed: int = 0,
     reference: str | None = None,
 ) -> dict[str, Bootstrapped]:
-    """Return percentile intervals of statistics of the same ``n`` rows, and of their paired differences.
+    """Return intervals of statistics of the same ``n`` rows, and of their paired differences.
 
     Parameters
     ----------
@@ -81,10 +85,10 @@ def paired_bootstrap(
     for i in range(resamples):
         weights = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
         drawn[:, i] = [_value_or_nan(statistic, weights) for statistic in statistics.values()]
-    return percentile_intervals(values, dict(zip(statistics, drawn, strict=True)), level, reference)
+    return intervals_of(values, dict(zip(statistics, drawn, strict=True)), level, reference)
 
 
-def percentile_intervals(
+def intervals_of(
     values: Mapping[str, float], drawn: Mapping[str, Vector], level: float, reference: str | None
 ) -> dict[str, Bootstrapped]:
     """Return the intervals of values whose resamples are ``drawn``, (resamples,) each, NaN where undefined."""
@@ -114,7 +118,7 @@ def _interval(value: float, drawn: Vector, level: float, name: str) -> Interval:
     known = drawn[np.isfinite(drawn)]
     if len(known) == 0:
         raise DataError(f"{name!r} had no value in any of {len(drawn)} resamples. Give more rows, or leave it out.")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]) + (value - known.mean())
     return Interval(float(value), float(low), float(high), len(drawn) - len(known))
 
 

@@ -1,7 +1,7 @@
 """Intervals of accuracy and TPR gap for many predictions of the same rows, by resampling cells of equal rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Mask, Matrix, Vector
 from repsurgery.errors import LabelError
-from repsurgery.metrics.bootstrap import Bootstrapped, check_resampling, percentile_intervals
+from repsurgery.metrics.bootstrap import Bootstrapped, check_resampling, intervals_of
 from repsurgery.metrics.cells import Codes, encode_labels, predicted_codes, two_groups
 from repsurgery.metrics.rates import gaps_of
 
@@ -123,7 +123,7 @@ def fairness_intervals(
         raise LabelError(f"{caller} found no class with rows of both groups; there is nothing to compare.")
     drawn = _resampled(cells, resamples, seed)
     accuracy, rms = (
-        percentile_intervals(
+        intervals_of(
             dict(zip(predictions, value[0], strict=True)),
             dict(zip(predictions, draws.T, strict=True)),
             level,
@@ -131,7 +131,11 @@ def fairness_intervals(
         )
         for value, draws in zip(values, drawn, strict=True)
     )
-    return {name: FairnessIntervals(accuracy[name], rms[name]) for name in predictions}
+    return {name: FairnessIntervals(accuracy[name], _not_below_zero(rms[name])) for name in predictions}
+
+
+def _not_below_zero(rms: Bootstrapped) -> Bootstrapped:
+    return replace(rms, estimate=replace(rms.estimate, low=max(0.0, rms.estimate.low)))
 
 
 def _resampled(cells: Cells, resamples: int, seed: int) -> tuple[Matrix, Matrix]:

@@ -21,6 +21,7 @@ __all__ = [
     "demographic_parity_difference",
     "equalized_odds_difference",
     "tpr_gap",
+    "tpr_gap_noise",
     "tpr_gap_rms",
     "tpr_gap_rms_predicted",
 ]
@@ -85,6 +86,27 @@ def tpr_gap_rms(y: Any, y_hat: Any, concept: Any, *, sample_weight: Any = None) 
     """
     rows = encode(y, y_hat, concept, sample_weight, caller="tpr_gap_rms")
     return _rms(gaps_of(*_cells(rows)), "tpr_gap_rms")
+
+
+def tpr_gap_noise(y: Any, y_hat: Any, concept: Any) -> float:
+    """Return the `tpr_gap_rms` that sampling alone would show if both groups of every class had the same TPR.
+
+    The root of the mean over classes of p (1 − p) (1/n₀ + 1/n₁), where p is the class's TPR over both groups and n₀, n₁
+    their rows: with few rows per class and group it is far from 0, and no method can be expected below it.
+
+    Examples
+    --------
+    >>> from repsurgery.metrics import tpr_gap_noise
+    >>> tpr_gap_noise([0] * 8, [0, 1] * 4, ["f", "m"] * 4)
+    0.3535533905932738
+    """
+    rows = encode(y, y_hat, concept, None, caller="tpr_gap_noise")
+    hits, totals = _cells(rows)
+    known = totals.min(axis=1) > 0
+    if not known.any():
+        raise LabelError("tpr_gap_noise found no class with rows of both groups; there is nothing to compare.")
+    p = hits[known].sum(axis=1) / totals[known].sum(axis=1)
+    return float(np.sqrt(np.mean(p * (1 - p) * (1 / totals[known]).sum(axis=1))))
 
 
 def tpr_gap_rms_predicted(

@@ -75,6 +75,7 @@ def _judge_predictions(
             if one.difference is not None:
                 differences[name][f"{split}.{measure}"] = _estimate(one.difference)
         plain = {
+            "tpr_gap_noise": metrics.tpr_gap_noise(part.y, y_hat, part.z),
             "tpr_gap_rms_predicted": metrics.tpr_gap_rms_predicted(part.y, y_hat, part.z),
             "demographic_parity": metrics.demographic_parity_difference(y_hat, part.z),
             "equalized_odds": metrics.equalized_odds_difference(part.y, y_hat, part.z),

@@ -57,9 +57,7 @@ def _cosines(spec: StudySpec, X: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray
 
 def _probes(spec: StudySpec, rows: StudyRows, steered: Steered) -> dict[str, float]:
     rng = np.random.default_rng(spec.seed)
-    sample = {
-        name: np.sort(rng.permutation(len(part))[: spec.probe_rows]) for name, part in rows.parts.items()
-    }
+    sample = {name: np.sort(rng.permutation(len(part))[: spec.probe_rows]) for name, part in rows.parts.items()}
     X, z = steered.X["train"][sample["train"]], rows.train.z[sample["train"]]
     X_held, z_held = steered.X["test"][sample["test"]], rows.test.z[sample["test"]]
     return {

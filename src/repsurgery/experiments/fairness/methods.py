@@ -127,4 +127,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_finite(item) for item in value]
     return value
-

@@ -11,9 +11,7 @@ from repsurgery.results import Setting
 __all__ = ["study_notes"]
 
 
-def study_notes(
-    spec: StudySpec, data: ConceptTexts | Representations, settings: Sequence[Setting]
-) -> tuple[str, ...]:
+def study_notes(spec: StudySpec, data: ConceptTexts | Representations, settings: Sequence[Setting]) -> tuple[str, ...]:
     """Return notes on classes without both groups, on classifiers that did not converge, and on fit warnings."""
     found = [*_lone_groups(data), *_not_converged(spec, settings), *_remarks(settings)]
     if spec.head == "saga":
@@ -35,4 +33,6 @@ def _not_converged(spec: StudySpec, settings: Sequence[Setting]) -> list[str]:
 
 
 def _remarks(settings: Sequence[Setting]) -> list[str]:
-    return list(dict.fromkeys(f"{m.method}: {r}" for s in settings for m in s.methods for r in m.facts.get("remarks", [])))
+    return list(
+        dict.fromkeys(f"{m.method}: {r}" for s in settings for m in s.methods for r in m.facts.get("remarks", []))
+    )

@@ -116,7 +116,12 @@ def _parts(spec: StudySpec, data: ConceptTexts | Representations) -> dict[float 
 
 
 def _encoded(
-    spec: StudySpec, data: ConceptTexts | Representations, parts: dict[float | None, Index], work: Path, *, progress: bool
+    spec: StudySpec,
+    data: ConceptTexts | Representations,
+    parts: dict[float | None, Index],
+    work: Path,
+    *,
+    progress: bool,
 ) -> tuple[NDArray[Any], dict[str, Any]]:
     if isinstance(data, Representations):
         return data.X, {"name": "none", "dim": int(data.X.shape[1]), "digest": data.digest}
