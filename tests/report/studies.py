@@ -98,7 +98,7 @@ def record_of(settings, **changes):
             "source": "a hub",
             "licence": "MIT",
             "digest": "ab" * 32,
-            "counts": {"nurse": {"female": 12_000, "male": 1_000}, "surgeon": {"female": 900, "male": 5_000}},
+            "counts": {"nurse": {"female": 182_000, "male": 11_000}, "surgeon": {"female": 9_000, "male": 190_000}},
             "cautions": ["Gender is binary in this data."],
         },
         "encoder": {"name": "a-small-encoder", "site": "last", "pooling": "mean", "dim": 384},

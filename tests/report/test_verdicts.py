@@ -87,8 +87,11 @@ def test_changes_without_a_published_direction_get_no_verdict():
     ],
 )
 def test_values_compare_only_for_the_published_encoder_on_the_published_data(experiment, data, encoder, model):
-    record = record_of([], experiment=experiment, data={"name": data}, encoder={"name": encoder})
-    assert same_model(record) == model
+    counts = {"a": {"f": 150_000, "m": 44_000}}
+    choices = {"experiment": experiment, "encoder": {"name": "alias", "model": encoder}}
+    assert same_model(record_of([], data={"name": data, "counts": counts}, **choices)) == model
+    sample = {"a": {"f": 1_000, "m": 400}}
+    assert same_model(record_of([], data={"name": data, "counts": sample}, **choices)) is None
 
 
 def test_the_published_model_is_held_to_values():
@@ -146,7 +149,7 @@ def test_the_dialect_study_is_judged_ratio_by_ratio():
     assert verdict(record, "mimic", "tpr_gap", 1).verdict == "not published"
     assert verdict(record, "mimic", "tpr_gap", 2).published == "−.107"
     assert verdict(record, "mean", "accuracy", 0).verdict == "no direction published"
-    same = dialect_record(ratios=(0.95,), data={"name": "twitteraae"}, encoder=LLAMA)
+    same = dialect_record(ratios=(0.95,), data={"name": "twitteraae", "counts": {"a": {"b": 176_000}}}, encoder=LLAMA)
     assert verdict(same, "base", "tpr_gap").verdict == "agrees"
     assert verdict(same, "mimic", "tpr_gap").verdict == "differs by −.050"
 

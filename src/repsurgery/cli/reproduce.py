@@ -35,7 +35,7 @@ def reproduce(
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
     from repsurgery.experiments.fairness import load_spec, make_spec, run_study, spec_toml
-    from repsurgery.report import study_table, write_study_report
+    from repsurgery.report import result_tables, write_study_report
     from repsurgery.results import write_record
 
     given = {"experiment": experiment, "preset": preset, "encoder": encoder, "data": data}
@@ -51,7 +51,8 @@ def reproduce(
     )
     path = write_record(record, out)
     path.with_suffix(".toml").write_text(spec_toml(chosen), encoding="utf-8")
-    show_table(study_table(record), console)
+    for table in result_tables(record)[:2]:
+        show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):
         console.print(f"· {escape(note)}", style="dim", highlight=False)
     console.print(f"Record: {escape(str(path))}", soft_wrap=True, highlight=False)

@@ -53,7 +53,7 @@ def load_dialect(folder: str | os.PathLike[str] | None = None, *, per_cell: int 
         tuple(texts),
         tuple(labels),
         tuple(concepts),
-        name="dialect",
+        name="twitteraae",
         source="Blodgett et al. 2016, files of Elazar and Goldberg 2018",
         licence="research use",
         cautions=("Sentiment comes from emojis and dialect from a word model, not from people.",),

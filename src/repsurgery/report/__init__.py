@@ -3,6 +3,7 @@
 from repsurgery.report.describe import describe
 from repsurgery.report.page import write_report
 from repsurgery.report.study_page import write_study_report
+from repsurgery.report.study_tables import result_tables
 from repsurgery.report.tables import Table, certificate_table, certificates_table, outcomes_table
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "certificates_table",
     "describe",
     "outcomes_table",
+    "result_tables",
     "write_report",
     "write_study_report",
 ]

@@ -13,6 +13,7 @@ from repsurgery.results import MethodResult, Setting, StudyRecord
 __all__ = ["result_tables"]
 
 _INTERVALS = "Brackets hold bootstrap intervals; changes are paired with the base, on the same resamples. "
+_NOISE = "By sampling alone: the gap that as many rows would show if both groups had the same TPR in every class. "
 _LARGEST = 10
 _NAMES: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
 _TITLES: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "Accuracy"}
@@ -64,9 +65,10 @@ def _beside(record: StudyRecord, measure: Measure) -> tuple[Column, Column]:
 
 
 def _task_table(record: StudyRecord, measure: Measure) -> Table | None:
-    columns = (*_changed(measure), *_beside(record, measure))
+    noise = (("by sampling alone", _plain("test.tpr_gap_noise")),) if measure == "tpr_gap" else ()
+    columns = (*_changed(measure), *noise, *_beside(record, measure))
     title = _TITLES[measure]
-    caption = "Test split. " + _INTERVALS + _published_caption(record, measure)
+    caption = "Test split. " + _INTERVALS + (_NOISE if noise else "") + _published_caption(record, measure)
     if not has_ratios(record):
         return by_method(record, title, columns, caption=caption)
     title += " against the published figures"

@@ -30,6 +30,8 @@ RULE = (
 
 NOT_PUBLISHED = "not published"
 _DATA = {"bios": "bias_in_bios", "dialect": "twitteraae"}
+_ROWS = 150_000
+"""Fewer rows are a sample of the published data, whatever it is called."""
 _KEYS: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
 
 
@@ -43,10 +45,14 @@ class Verdict:
 
 def same_model(record: StudyRecord) -> str | None:
     """Return the published model that ``record`` repeats on the published data; None where values do not compare."""
-    model = published().models.get(str(record.encoder.get("name")))
-    if model is None or record.data.get("name") != _DATA.get(record.experiment):
+    model = published().models.get(str(record.encoder.get("model", record.encoder.get("name"))))
+    if model is None or record.data.get("name") != _DATA.get(record.experiment) or _rows(record) < _ROWS:
         return None
     return model if model in published_cells(record.experiment, None) else None
+
+
+def _rows(record: StudyRecord) -> int:
+    return sum(n for cells in record.data.get("counts", {}).values() for n in cells.values())
 
 
 def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mapping[str, Cell]]:

@@ -60,8 +60,8 @@ class MethodResult:
     method : str
         "base", a name of `repsurgery.experiments.METHODS`, or "xian" with its choices.
     measures : mapping of str to Estimate
-        "test.accuracy", "test.tpr_gap_rms" (over all classes with both groups), "test.tpr_gap_noise" (what sampling alone
-        would show), "test.tpr_gap_rms_predicted" (over classes predicted correctly at least once),
+        "test.accuracy", "test.tpr_gap_rms" (over all classes with both groups), "test.tpr_gap_noise" (what sampling
+        alone would show), "test.tpr_gap_rms_predicted" (over classes predicted correctly at least once),
         "test.demographic_parity", "test.equalized_odds", the same for
         "dev", "ebbn" and "ebbn_u" between source and target on the dev rows, "probe.linear" and "probe.mlp": how well
         fresh probes read the concept from held-out rows.

@@ -1,4 +1,4 @@
-"""The protocol on rows of a known law: what is claimed holds, what is interrupted goes on, what is damaged is redone."""
+"""The protocol on rows of a known law: claims hold, interrupted work goes on, damaged work is done again."""
 
 from dataclasses import replace
 
@@ -113,7 +113,7 @@ def test_post_processing_rows_follow_the_sweep(result):
     assert "dev.accuracy" not in tight.measures  # it was fitted there
 
 
-class Broken(RuntimeError):
+class BrokenOffError(RuntimeError):
     pass
 
 
@@ -124,12 +124,12 @@ def test_an_interrupted_study_goes_on_where_it_stopped(study, result, tmp_path, 
     def counted(spec, method, *rest):
         if method == "mimic" and len(done) == 3:
             done.append("broken off")
-            raise Broken
+            raise BrokenOffError
         done.append(method)
         return plain(spec, method, *rest)
 
     monkeypatch.setattr(setting, "steer_rows", counted)
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenOffError):
         run_setting(SPEC, study, Stages.of(tmp_path, {}), announce=silent)
     resumed = run_setting(SPEC, study, Stages.of(tmp_path, {}), announce=silent)
     assert done == ["base", "leace", "mean", "broken off", "mimic"]
