@@ -14,6 +14,7 @@ __all__ = [
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
+    "NotConvergedWarning",
     "NotNumericError",
     "ParameterError",
     "RowsNeededError",
@@ -122,3 +123,7 @@ class BatchHalvedWarning(SurgeryWarning):
 
 class CacheWarning(SurgeryWarning):
     """A cached file no longer matches its digest; it is built again from its source."""
+
+
+class NotConvergedWarning(SurgeryWarning):
+    """A classifier stopped before its criterion was met. Raise ``max_iter``, lower ``C`` or loosen ``tol``."""
