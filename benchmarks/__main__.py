@@ -17,6 +17,7 @@ from benchmarks import (
     hook_cost,
     identical_samples,
     leace_fit,
+    logistic_regression,
     machine,
     memory,
     mimic_fit,
@@ -36,6 +37,9 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "class_moments": class_moments,
         "generation": generation,
         "identical_samples": identical_samples,
+    },
+    "fairness": {
+        "logistic_regression": logistic_regression,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}

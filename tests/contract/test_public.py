@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
-from repsurgery import datasets, lm, metrics, scorers
+from repsurgery import classifiers, datasets, lm, metrics, scorers
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
@@ -27,7 +27,14 @@ def test_importing_the_package_needs_no_framework():
         assert f"'{name}'" not in loaded
 
 
-ROOMS = {"repsurgery": rs, "lm": lm, "datasets": datasets, "scorers": scorers, "metrics": metrics}
+ROOMS = {
+    "repsurgery": rs,
+    "lm": lm,
+    "datasets": datasets,
+    "scorers": scorers,
+    "metrics": metrics,
+    "classifiers": classifiers,
+}
 
 
 @pytest.mark.parametrize(("room", "name"), [(room, name) for room, module in ROOMS.items() for name in module.__all__])
