@@ -120,6 +120,16 @@ def test_constant_and_duplicated_columns():
     assert np.abs(ours.coef_[:, -1]).max() < 1e-12
 
 
+@pytest.mark.parametrize("C", [1e-6, 1.0, 1e6])
+def test_columns_of_very_different_scales(C):
+    X, y = rows(K=3)
+    X *= np.geomspace(1e-3, 1e3, X.shape[1])
+    theirs = peer(X, y, C)
+    least = objective(X, y, theirs.coef_, theirs.intercept_, C)
+    assert SoftmaxRegression(C=C, tol=TIGHT).fit(X, y).loss_ <= least * (1 + 1e-10)
+    assert SoftmaxRegression(C=C).fit(X, y).loss_ <= least * (1 + 1e-5)
+
+
 def test_stopping_early_is_said():
     X, y = rows()
     with pytest.warns(NotConvergedWarning, match="Raise max_iter"):

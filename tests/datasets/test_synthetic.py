@@ -84,7 +84,7 @@ def test_gender_is_in_means_and_in_covariances():
     gap = np.linalg.norm(female.mean(axis=0) - male.mean(axis=0))
     assert gap > 2
     ratios = np.linalg.eigvals(np.linalg.solve(np.cov(male.T), np.cov(female.T))).real
-    # within a profession Σ_female = exp(2Γ) Σ_male, so e² and e⁻² at the ends; halves of one gender differ by sampling
+    # within a profession Σ_female = exp(2Γ) Σ_male, so e^±2.4 at the ends; halves of one gender differ by sampling
     assert ratios.max() > 5
     assert ratios.min() < 0.2
     halves = np.linalg.eigvals(np.linalg.solve(np.cov(male[::2].T), np.cov(male[1::2].T))).real

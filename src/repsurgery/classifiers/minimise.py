@@ -49,8 +49,14 @@ def minimise(loss: SoftmaxLoss, *, tol: float, max_iter: int) -> Minimum:
         D = _direction(G, pairs, M)
         loss.along(D, logits)
         found = _search(loss, logits, theta, D, float(np.vdot(G, D)), value, step)
-        if found is None:
+        if found is None and not pairs:
             break
+        if found is None:
+            # the memory may mislead where the preconditioner alone does not
+            pairs.clear()
+            step = 1.0
+            loss.evaluate(0.0, logits)
+            continue
         step, value = found
         logits.advance(step)
         theta = theta + step * D

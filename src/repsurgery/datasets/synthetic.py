@@ -24,10 +24,10 @@ BIOS = BIOS_TRAIN + BIOS_DEV + BIOS_TEST
 BLOCK = 4096
 """Rows drawn by one generator. Part of the law: another size would draw other rows."""
 
-SEPARATION = 2.7
+SEPARATION = 2.8
 GENDER_SHIFT = 1.0
 STEREOTYPE = 2.5
-GENDER_SPREAD = 1.0
+GENDER_SPREAD = 1.2
 MIDDLE, OFFSET = 0.45, 0.1
 """Of `female_shares`: with these, 46 % of the rows of 28 professions are female."""
 NOISE = (4.0, 0.05)
@@ -49,13 +49,13 @@ def make_bios(
 
     * profession y with share ∝ (y + 2)^−1.6: .31 for the first of 28, .004 for the last;
     * female given y with probability f_y, .07 to .92, nearer .45 for the most frequent and the rarest professions;
-    * v = exp(σΓ/2) (c_y + ε) + 2.5 σ w in ℝ^K: centroids c_y orthogonal with norms 2.7 · (.9 … 1.1); Γ symmetric with
-      eigenvalues from −1 to 1; w the unit vector along Σ_y share_y (f_y − ½) c_y;
-    * e_j = s_j exp(σγ_j/2) η_j in ℝ^(d−K−1): s from 4 down to .05, γ_j uniform in [−1, 1];
+    * v = exp(σΓ/2) (c_y + ε) + 2.5 σ w in ℝ^K: centroids c_y orthogonal with norms 2.8 · (.9 … 1.1); Γ symmetric with
+      eigenvalues from −1.2 to 1.2; w the unit vector along Σ_y share_y (f_y − ½) c_y;
+    * e_j = s_j exp(σγ_j/2) η_j in ℝ^(d−K−1): s from 4 down to .05, γ_j uniform in [−1.2, 1.2];
     * x = μ + Q (g + σ, v, e), Q a rotation, μ standard normal.
 
     Gender thus shifts a coordinate of its own and moves vectors towards the professions of its stereotype, which
-    matching means undoes; and it stretches the directions that tell professions, by up to e between the genders,
+    matching means undoes; and it stretches the directions that tell professions, by up to e^1.2 between the genders,
     which only matching covariances undoes. Nothing else differs between the genders, so matching covariances also
     gains accuracy; on real text it costs a little. Q, μ, Γ, γ and c depend on the seed.
 
