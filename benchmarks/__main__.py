@@ -17,6 +17,7 @@ from benchmarks import (
     hook_cost,
     identical_samples,
     leace_fit,
+    logistic_regression,
     machine,
     memory,
     mimic_fit,
@@ -42,6 +43,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
     "fairness": {
         "neighbours": neighbours,
         "post_processing": post_processing,
+        "logistic_regression": logistic_regression,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}

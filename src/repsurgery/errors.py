@@ -14,6 +14,7 @@ __all__ = [
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
+    "NotConvergedWarning",
     "NotNumericError",
     "ParameterError",
     "RecordError",
@@ -26,7 +27,6 @@ __all__ = [
     "SurgeryError",
     "SurgeryWarning",
     "TextError",
-    "UnconvergedWarning",
 ]
 
 
@@ -130,5 +130,5 @@ class CacheWarning(SurgeryWarning):
     """A cached file no longer matches its digest; it is built again from its source."""
 
 
-class UnconvergedWarning(SurgeryWarning):
-    """An iteration reached its limit before it settled; its result is an approximation of what was asked."""
+class NotConvergedWarning(SurgeryWarning):
+    """An iteration stopped before its criterion was met. Raise ``max_iter``, lower ``C`` or loosen ``tol``."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
-from repsurgery import baselines, datasets, lm, metrics, scorers
+from repsurgery import baselines, classifiers, datasets, lm, metrics, scorers
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
@@ -34,6 +34,7 @@ ROOMS = {
     "scorers": scorers,
     "metrics": metrics,
     "baselines": baselines,
+    "classifiers": classifiers,
 }
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from repsurgery import metrics
-from repsurgery.errors import DataError, LabelError, ParameterError, ShapeError, UnconvergedWarning
+from repsurgery.errors import DataError, LabelError, NotConvergedWarning, ParameterError, ShapeError
 
 
 def split(X, z):
@@ -71,7 +71,7 @@ def test_an_unfinished_fit_says_so(monkeypatch):
 
     parts = split(*shifted(1.0))
     monkeypatch.setattr(probes, "LogisticRegression", Hasty)
-    with pytest.warns(UnconvergedWarning, match="after 2 iterations"):
+    with pytest.warns(NotConvergedWarning, match="after 2 iterations"):
         metrics.linear_probe_accuracy(*parts)
 
 

@@ -1,4 +1,4 @@
-"""Texts with labels and concepts: the embedded corpus, fairness datasets, and tables of the user's own."""
+"""Texts and vectors with labels and concepts: the embedded corpus, fairness data, and tables of the user's own."""
 
 from repsurgery.datasets.bios import load_bios
 from repsurgery.datasets.courtesy import load_courtesy, load_prompts
@@ -9,6 +9,8 @@ from repsurgery.datasets.folder import data_folder
 from repsurgery.datasets.gap import load_gap
 from repsurgery.datasets.ratios import sample_ratio
 from repsurgery.datasets.records import ConceptTexts, LabelledTexts
+from repsurgery.datasets.representations import Representations
+from repsurgery.datasets.synthetic import make_bios
 from repsurgery.datasets.tables import read_study, read_table
 from repsurgery.datasets.winobias import load_winobias
 
@@ -16,6 +18,7 @@ __all__ = [
     "ConceptTexts",
     "DialectModel",
     "LabelledTexts",
+    "Representations",
     "data_folder",
     "load_bios",
     "load_courtesy",
@@ -24,6 +27,7 @@ __all__ = [
     "load_gap",
     "load_prompts",
     "load_winobias",
+    "make_bios",
     "read_study",
     "read_table",
     "sample_ratio",

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from repsurgery.arrays import check_labels, check_rows, require_finite
-from repsurgery.errors import LabelError, ParameterError, UnconvergedWarning
+from repsurgery.errors import LabelError, NotConvergedWarning, ParameterError
 from repsurgery.metrics.cells import encode_labels, predicted_codes
 
 __all__ = ["linear_probe_accuracy", "majority_share", "mlp_probe_accuracy"]
@@ -46,7 +46,7 @@ def linear_probe_accuracy(X_train: Any, z_train: Any, X_test: Any, z_test: Any) 
 
     Warns
     -----
-    UnconvergedWarning
+    NotConvergedWarning
         Where 1,000 iterations do not suffice.
     """
     probe = LogisticRegression(max_iter=1000)
@@ -71,7 +71,7 @@ def mlp_probe_accuracy(
 
     Warns
     -----
-    UnconvergedWarning
+    NotConvergedWarning
         Where 200 epochs do not suffice.
     """
     caller = "mlp_probe_accuracy"
@@ -106,7 +106,7 @@ def _held_out(probe: Any, X_train: Any, z_train: Any, X_test: Any, z_test: Any, 
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
             message = f"{caller} stopped after {np.max(probe.n_iter_)} iterations, not converged: read it as a bound."
-            warnings.warn(message, UnconvergedWarning, stacklevel=3)
+            warnings.warn(message, NotConvergedWarning, stacklevel=3)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return float((model.predict(X_test) == truth).mean())
