@@ -53,8 +53,9 @@ def load_data(
     elif spec.data in SOURCES:
         data = SOURCES[spec.data](*(() if folder is None else (folder,)))
     elif Path(spec.data).exists():
-        columns = {"text": spec.text, "concept": spec.concept, "label": spec.label or None}
-        data = read_study(spec.data, **columns, split=spec.split or None)
+        data = read_study(
+            spec.data, text=spec.text, label=spec.label or None, concept=spec.concept, split=spec.split or None
+        )
     else:
         raise DataError(
             f"There are no data {spec.data!r}: no file or folder of that name, and none of "

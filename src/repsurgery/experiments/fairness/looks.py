@@ -1,5 +1,6 @@
 """What can be seen in the rows themselves: neighbours, cosine blocks, expected bias, probes of the concept."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,8 @@ def look(spec: StudySpec, rows: StudyRows, steered: Steered) -> tuple[dict[str, 
     arrays = _neighbours(spec, rows, steered)
     numbers: dict[str, Any] = {}
     dev = rows.dev
-    for name, statistic in (("ebbn", "v"), ("ebbn_u", "u")):
-        numbers[name] = metrics.expected_bias_by_neighbours(
-            steered.X["dev"], dev.z, source=spec.source, target=spec.target, statistic=statistic
-        )
+    ebbn = partial(metrics.expected_bias_by_neighbours, steered.X["dev"], dev.z, spec.source, spec.target)
+    numbers |= {"ebbn": ebbn(), "ebbn_u": ebbn(statistic="u")}
     if spec.cosine_rows:
         picture, within, between = _cosines(spec, steered.X["dev"], dev.z)
         arrays["cosine"] = picture

@@ -206,7 +206,8 @@ def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> Stu
     if unknown:
         raise ParameterError(f"A study has no option {unknown[0]!r}; it has {', '.join(known_names)}.")
     values: dict[str, Any] = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
-    return StudySpec(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return StudySpec(**plain)
 
 
 def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
