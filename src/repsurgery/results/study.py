@@ -102,7 +102,8 @@ class Setting:
         Share of the target dialect with positive sentiment (dialect study); None elsewhere.
     sizes : mapping of split to rows
     concept : mapping of str to float
-        Accuracy of the concept classifier and share of the majority, by split: "train.accuracy", "dev.majority", ...
+        Accuracy of the concept classifier and share of the majority, by split: "train.accuracy", "dev.majority", ...;
+        its "epochs", and 1 under "settled" where it stopped by itself.
     chance : float
         Share of same-concept neighbours that an uninformative representation would show.
     methods : tuple of MethodResult

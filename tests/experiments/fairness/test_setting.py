@@ -63,7 +63,7 @@ def test_the_numbers_of_the_base_are_those_of_a_plain_classifier(study, result):
 
 def test_mimic_is_fitted_on_gold_and_test_rows_are_steered_by_what_the_gate_reads(study, result, tmp_path):
     # recomputed by hand from the estimator, without any code of the protocol but its gate
-    gate = concept_gate(SPEC, study.train, Stages.of(tmp_path, {}))
+    gate, _ = concept_gate(SPEC, study.train, Stages.of(tmp_path, {}))
     mimic = rs.MiMiC("female", "male", shrinkage="ridge", ridge=1e-5, gate="labels").fit(study.train.X, study.train.z)
     X_train = mimic.transform(study.train.X, concept=study.train.z)
     X_test = mimic.transform(study.test.X, concept=gate.predict(study.test.X))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from repsurgery.classifiers import concept_classifier
+from repsurgery.experiments.fairness.remarks import remarked
 from repsurgery.experiments.fairness.rows import Part
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.experiments.fairness.stages import KIND, Stages
@@ -15,16 +16,19 @@ from repsurgery.gates.rules import gate_from_arrays
 __all__ = ["concept_gate"]
 
 
-def concept_gate(spec: StudySpec, train: Part, stages: Stages) -> Gate:
-    """Return the gate that reads the concept from a row, trained on the gold concepts of ``train``."""
+def concept_gate(spec: StudySpec, train: Part, stages: Stages) -> tuple[Gate, dict[str, float]]:
+    """Return the gate that reads the concept from a row, trained on the gold concepts of ``train``, and its epochs."""
 
     def fitted() -> Contents:
         classifier = concept_classifier(spec.concept_classifier, early_stopping=spec.early_stopping, seed=spec.seed)
-        gate = _as_gate(classifier.fit(train.X, train.z))
-        return Contents(KIND, {"kind": gate.kind, "classes": list(gate.classes)}, gate.arrays())
+        with remarked():  # that it did not settle is in the facts
+            gate = _as_gate(classifier.fit(train.X, train.z))
+        facts = {"epochs": float(classifier.n_iter_), "settled": float(getattr(classifier, "converged_", True))}
+        return Contents(KIND, {"kind": gate.kind, "classes": list(gate.classes), "facts": facts}, gate.arrays())
 
     held = stages.get("concept", fitted)
-    return gate_from_arrays(held.header["kind"], tuple(held.header["classes"]), dict(held.arrays))
+    gate = gate_from_arrays(held.header["kind"], tuple(held.header["classes"]), dict(held.arrays))
+    return gate, dict(held.header["facts"])
 
 
 def _as_gate(classifier: Any) -> Gate:

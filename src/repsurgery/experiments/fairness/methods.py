@@ -1,7 +1,6 @@
 """Steer the rows of a study by one method, block by block, with its certificates."""
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 import repsurgery as rs
 from repsurgery.arrays import row_blocks
 from repsurgery.certificates import Certificate
-from repsurgery.errors import CertificateError, SurgeryWarning
+from repsurgery.errors import CertificateError
 from repsurgery.experiments.fairness.rows import Part, StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.gates import Gate
@@ -31,15 +30,12 @@ class Steered:
     X : mapping of split to (n, d) array
     certificate, held_out : mapping or None
     supported : bool or None
-    remarks : tuple of str
-        Warnings of the fit.
     """
 
     X: Mapping[str, NDArray[Any]]
     certificate: Mapping[str, Any] | None = None
     held_out: Mapping[str, Any] | None = None
     supported: bool | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def steer_rows(
@@ -56,18 +52,15 @@ def steer_rows(
     """
     if method == "base":
         return Steered({name: part.X for name, part in rows.parts.items()})
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SurgeryWarning)
-        estimator = _estimator(spec, method, gate)
-        estimator.fit(rows.train.X, rows.train.z if spec.fit_labels == "gold" else read["train"])
-    remarks = tuple(str(w.message) for w in caught if issubclass(w.category, SurgeryWarning))
+    estimator = _estimator(spec, method, gate)
+    estimator.fit(rows.train.X, rows.train.z if spec.fit_labels == "gold" else read["train"])
     steered = {}
     for name, part in rows.parts.items():
         truth = spec.train_labels if name == "train" else spec.test_labels
         concept = part.z if truth == "gold" else read[name]
         steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
     held_out, supported = _audit(estimator, rows.dev, spec)
-    return Steered(steered, _plain(estimator.certificate_), held_out, supported, remarks)
+    return Steered(steered, _plain(estimator.certificate_), held_out, supported)
 
 
 def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:

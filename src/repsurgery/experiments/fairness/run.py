@@ -57,10 +57,10 @@ def run_study(
     """
     work = Path(work_dir) if work_dir is not None else cache_root() / "studies"
     clock = _Clock(announce)
-    with clock.step(f"data: {spec.data}"):
+    with clock.step(f"data: {_name(spec.data)}"):
         data = _pool(spec, load_data(spec, data_dir, work=work / "synthetic"))
         parts = _parts(spec, data)
-    with clock.step(f"encodings: {spec.encoder}"):
+    with clock.step(f"encodings: {_name(spec.encoder)}"):
         X, encoder = _encoded(spec, data, parts, work / "encodings", progress=progress)
     settings = []
     for ratio, index in parts.items():
@@ -73,14 +73,19 @@ def run_study(
     return StudyRecord(
         experiment=spec.experiment,
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        spec={**spec.to_dict(), "data": Path(spec.data).name},
+        spec={**spec.to_dict(), "data": _name(spec.data), "encoder": _name(spec.encoder)},
         data=_data_facts(data),
-        encoder=encoder,
+        encoder={key: _name(value) if isinstance(value, str) else value for key, value in encoder.items()},
         environment=environment(),
         seconds=clock.seconds,
         settings=tuple(settings),
         notes=study_notes(spec, data, settings),
     )
+
+
+def _name(source: str) -> str:
+    # a record names no folder of the machine it was made on
+    return Path(source).name if Path(source).exists() else source
 
 
 Index = dict[str, NDArray[np.intp]]

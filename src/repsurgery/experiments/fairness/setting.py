@@ -16,6 +16,7 @@ from repsurgery.experiments.fairness.heads import fit_head
 from repsurgery.experiments.fairness.judging import judge
 from repsurgery.experiments.fairness.looks import look
 from repsurgery.experiments.fairness.methods import steer_rows
+from repsurgery.experiments.fairness.remarks import remarked
 from repsurgery.experiments.fairness.rows import StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.experiments.fairness.stages import KIND, Stages
@@ -33,7 +34,7 @@ def run_setting(
 ) -> Setting:
     """Train the concept classifier, steer, train the task's classifier and measure, each stage kept in ``stages``."""
     announce(f"the concept classifier ({spec.concept_classifier}) on {len(rows.train):,} rows")
-    gate = concept_gate(spec, rows.train, stages)
+    gate, facts = concept_gate(spec, rows.train, stages)
     read = {name: gate.predict(part.X) for name, part in rows.parts.items()}
     done: dict[str, Contents] = {}
     for method in spec.methods:
@@ -47,7 +48,7 @@ def run_setting(
     return Setting(
         ratio=ratio,
         sizes={name: len(part) for name, part in rows.parts.items()},
-        concept=_concept_facts(rows, read),
+        concept={**_concept_accuracy(rows, read), **facts},
         chance=metrics.chance_level(rows.parts[spec.neighbour_split].z),
         methods=judge(spec, rows, done),
     )
@@ -56,24 +57,24 @@ def run_setting(
 def _steered_stage(
     spec: StudySpec, method: str, rows: StudyRows, gate: Gate, read: Mapping[str, NDArray[Any]], folder: Path
 ) -> Contents:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="rows-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="rows-") as scratch, remarked() as remarks:
         steered = steer_rows(spec, method, rows, gate, read, Path(scratch))
         arrays, numbers = look(spec, rows, steered)
-        header: dict[str, Any] = {
-            "numbers": numbers,
-            "certificate": steered.certificate,
-            "held_out": steered.held_out,
-            "supported": steered.supported,
-            "facts": {"remarks": list(steered.remarks)} if steered.remarks else {},
-        }
-        if rows.has_task:
-            head = fit_head(spec, rows, steered)
-            header["classes"] = head.classes.tolist()
-            header["facts"] |= head.facts
-            for name, scores in head.scores.items():
-                arrays[f"{name}.predicted"] = scores.argmax(axis=1).astype(np.int32)
-                if method == "base":
-                    arrays[f"{name}.scores"] = scores
+        head = fit_head(spec, rows, steered) if rows.has_task else None
+    header: dict[str, Any] = {
+        "numbers": numbers,
+        "certificate": steered.certificate,
+        "held_out": steered.held_out,
+        "supported": steered.supported,
+        "classes": [] if head is None else head.classes.tolist(),
+        "facts": {} if head is None else head.facts,
+    }
+    if remarks:
+        header["facts"] |= {"remarks": remarks}
+    for name, scores in (head.scores if head is not None else {}).items():
+        arrays[f"{name}.predicted"] = scores.argmax(axis=1).astype(np.int32)
+        if method == "base":
+            arrays[f"{name}.scores"] = scores
     return Contents(KIND, header, arrays)
 
 
@@ -107,7 +108,7 @@ def _probabilities(scores: NDArray[np.float32]) -> NDArray[np.float64]:
     return normed
 
 
-def _concept_facts(rows: StudyRows, read: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+def _concept_accuracy(rows: StudyRows, read: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     facts = {}
     for name, part in rows.parts.items():
         facts[f"{name}.accuracy"] = float(np.mean(read[name] == part.z))

@@ -15,6 +15,8 @@ from repsurgery.files import Contents, read_file, write_file
 __all__ = ["Stages"]
 
 KIND = "stage"
+LAYOUT = 1
+"""Raised when what a stage holds changes, so that files of an older layout are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Stages:
     @classmethod
     def of(cls, root: Path, identity: Mapping[str, Any]) -> "Stages":
         """Return the stages of the run with this ``identity`` under ``root``."""
-        text = json.dumps({**identity, "repsurgery": repsurgery.__version__}, sort_keys=True)
+        text = json.dumps({**identity, "layout": LAYOUT, "repsurgery": repsurgery.__version__}, sort_keys=True)
         folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)

@@ -1,0 +1,96 @@
+"""The commands of the studies: a table in, a record, a specification and a report out."""
+
+import json
+
+import pytest
+
+from repsurgery.experiments.fairness import load_spec
+from repsurgery.results import read_record
+from tests.lm.tiny_models import WORDS
+
+OPTIONS = {
+    "label": "topic",
+    "concept": "tone",
+    "source": "b",
+    "target": "a",
+    "methods": '["mean"]',
+    "neighbour_counts": "[1]",
+    "cosine_rows": "5",
+    "probe_rows": "0",
+    "resamples": "20",
+    "max_length": "32",
+}
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.csv"
+    lines = ["text,topic,tone"]
+    for i in range(80):
+        topic, tone = i // 2 % 2, i % 2
+        words = WORDS[i % 7], WORDS[10 * topic + i % 11], WORDS[20 * tone + i % 5]
+        lines.append(f"{' '.join(words)},{'xy'[topic]},{'ab'[tone]}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def reproduce(run, texts, model_folder, tmp_path):
+    def call(*words, **changes):
+        options = [f"--set={name}={value}" for name, value in {**OPTIONS, **changes}.items()]
+        where = ("--out", tmp_path / "results", "--work-dir", tmp_path / "work")
+        return run("reproduce", *words, "--data", texts, "--encoder", model_folder, *where, *options)
+
+    return call
+
+
+def test_a_study_leaves_a_record_its_specification_and_a_report(reproduce, run, tmp_path):
+    result = reproduce("bios", "--report", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    [path] = (tmp_path / "results").glob("*.json")
+    record = read_record(path)
+    assert f"{record.settings[0].methods[0].measures['test.accuracy'].value:.3f}".lstrip("0") in result.output
+    spec = load_spec(path.with_suffix(".toml"))
+    assert spec.methods == ("base", "mean") and spec.source == "b"
+    assert (tmp_path / "report" / "index.html").read_text().count("<table") > 3
+    # the specification alone repeats the study, from what was kept
+    again = run(
+        "reproduce", "--spec", path.with_suffix(".toml"), "--out", tmp_path / "again", "--work-dir", tmp_path / "work"
+    )
+    assert again.exit_code == 0, again.output
+    [other] = (tmp_path / "again").glob("*.json")
+    assert read_record(other).settings == record.settings
+
+
+def test_records_become_a_report(reproduce, run, tmp_path):
+    reproduce("bios")
+    result = run("report", tmp_path / "results", "--out", tmp_path / "pages")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "pages" / "report.md").read_text().startswith("#")
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "said"),
+    [
+        (("bios",), {"colour": "red"}, "no option 'colour'"),
+        (("bios",), {"early_stopping": "perhaps"}, "early_stopping is 'perhaps'"),
+        (("bios",), {"concept": "mood"}, "no column 'mood'"),
+        ((), {}, "Say which study"),
+        (("bios", "--set", "seed"), {}, "name=value"),
+        (("bios", "--spec", "nowhere.toml"), {}, "There is no file nowhere.toml"),
+    ],
+)
+def test_mistakes_are_one_line(reproduce, words, changes, said):
+    result = reproduce(*words, **changes)
+    assert result.exit_code == 1
+    assert said in result.output and "Traceback" not in result.output
+
+
+def test_a_record_of_another_layout_is_refused(reproduce, run, tmp_path):
+    reproduce("bios")
+    [path] = (tmp_path / "results").glob("*.json")
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "schema": 99}))
+    result = run("report", path, "--out", tmp_path / "pages")
+    assert result.exit_code == 1 and "layout 99" in result.output
+    assert not (tmp_path / "pages").exists()
