@@ -56,6 +56,10 @@ Biography = tuple[str, str, str, str]
 """Text, profession, gender, split."""
 
 
+WHOLE = 390_000
+"""Fewer rows are a part of Bias in Bios, and are called after their file or folder."""
+
+
 def load_bios(source: str | os.PathLike[str] | None = None) -> ConceptTexts:
     """Return biographies without their first sentence: label the profession, concept "female" or "male".
 
@@ -94,7 +98,7 @@ def load_bios(source: str | os.PathLike[str] | None = None) -> ConceptTexts:
         labels,
         concepts,
         splits if any(splits) else (),
-        name="bias_in_bios",
+        name="bias_in_bios" if len(texts) >= WHOLE else path.stem,
         source=f"De-Arteaga et al. 2019, {origin}",
         licence="MIT",
         cautions=_absent(labels),
