@@ -138,7 +138,7 @@ def test_without_a_concept_in_the_rows_the_bias_is_the_chance_level():
         (lambda X: metrics.nearest_neighbours(np.where(X[3] == X, 0, X), [0], 1), DataError, "row 3 has length 0"),
         (lambda X: metrics.nearest_neighbours(np.where(X[3] == X, np.nan, X), [0], 1), DataError, "row 3, column 0"),
         (lambda X: metrics.neighbour_bias(X, [0, 1], k=[1]), LabelError, "6 rows"),
-        (lambda X: metrics.neighbour_bias(X, [0, 1] * 3, k=1), ParameterError, "a list of whole numbers"),
+        (lambda X: metrics.neighbour_bias(X, [0, 1] * 3, k=[]), ParameterError, "a list of whole numbers"),
         (lambda X: metrics.neighbour_bias(X, [0, 1] * 3), ParameterError, "k=8; with 6 rows"),
         (lambda X: metrics.neighbour_bias(X, [0, 1] * 3, k=[1], queries=0), ParameterError, "at least 1"),
         (lambda X: metrics.chance_level([]), LabelError, "no labels"),
@@ -154,3 +154,8 @@ def test_the_input_is_not_changed():
     before = X.copy()
     metrics.nearest_neighbours(X, [1, 2], 4)
     assert np.array_equal(X, before)
+
+
+def test_one_k_may_be_given_alone():
+    X, z = np.random.default_rng(0).normal(size=(30, 3)), [0, 1] * 15
+    assert metrics.neighbour_bias(X, z, k=4) == metrics.neighbour_bias(X, z, k=[4])

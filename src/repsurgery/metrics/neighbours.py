@@ -69,7 +69,7 @@ def nearest_neighbours(X: Any, queries_index: Any, k: int) -> Indices:
 
 
 def neighbour_shares(
-    X: Any, concept: Any, k: Sequence[int] = (1, 8, 128), queries: int = 1000, seed: int = 0
+    X: Any, concept: Any, k: Sequence[int] | int = (1, 8, 128), queries: int = 1000, seed: int = 0
 ) -> dict[int, Vector]:
     """Return for each ``k`` the share of every query's k nearest rows that have the query's concept.
 
@@ -77,7 +77,7 @@ def neighbour_shares(
     ----------
     X : (n, d) array
     concept : (n,) labels
-    k : whole numbers of at most n − 1
+    k : whole numbers of at most n − 1, or one
     queries : int
         Rows drawn without replacement; all rows, in their order, when n or more.
     seed : int
@@ -89,14 +89,14 @@ def neighbour_shares(
     """
     X = _usable_rows(X, "neighbour_shares")
     _, codes = check_labels(concept, len(X), caller="neighbour_shares")
-    sizes = _require_k(k, len(X), "neighbour_shares")
+    sizes = _require_k([k] if isinstance(k, int | np.integer) else k, len(X), "neighbour_shares")
     drawn = _draw(len(X), queries, seed)
     same = codes[nearest_neighbours(X, drawn, max(sizes))] == codes[drawn, None]
     return {size: same[:, :size].mean(axis=1) for size in sizes}
 
 
 def neighbour_bias(
-    X: Any, concept: Any, k: Sequence[int] = (1, 8, 128), queries: int = 1000, seed: int = 0
+    X: Any, concept: Any, k: Sequence[int] | int = (1, 8, 128), queries: int = 1000, seed: int = 0
 ) -> dict[int, float]:
     """Return for each ``k`` the mean share of the k nearest rows that have the query's concept.
 
