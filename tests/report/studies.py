@@ -37,6 +37,7 @@ def method_result(name, tpr, accuracy, *, base, shift=0.0, half=0.006):
         else {
             "test.tpr_gap_rms": around(tpr - base[0], half),
             "test.accuracy": around(accuracy - base[1], half),
+            **{f"neighbours.{k}": around(-0.3 * shift) for k in (1, 4, 8, 16, 32, 64, 128)},
         }
     )
     rng = np.random.default_rng(len(name))

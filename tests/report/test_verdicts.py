@@ -1,5 +1,7 @@
 """Verdicts follow one rule; each boundary of it is met from both sides."""
 
+from dataclasses import replace
+
 import pytest
 
 from repsurgery.report.verdicts import direction, judge, judge_change, judge_neighbours, judge_value, same_model
@@ -160,16 +162,19 @@ def test_a_ratio_that_suffered_from_rounding_is_still_found():
     assert verdict(record, "mimic", "tpr_gap").published == "−.093"
 
 
-def test_neighbours_change_when_their_intervals_are_disjoint():
+def test_changes_of_neighbours_are_held_to_directions():
     record = bios_record()
     held = record.settings[0]
-    assert judge_neighbours(record, held, held.method("mimic"), "8").verdict == "same direction"
-    assert judge_neighbours(record, held, held.method("trace"), "8").verdict == "not published"
-    for shift in (0.03, -0.03):
-        shifts = (("base", 0), ("mean", shift))
-        near = setting_of([method_result(name, 0.1, 0.8, base=(0.1, 0.8), shift=by) for name, by in shifts])
-        assert judge_neighbours(record, near, near.method("mean"), "8").verdict == "no difference seen"
+    assert judge_neighbours(record, held.method("mimic"), "8").verdict == "same direction"
+    assert judge_neighbours(record, held.method("trace"), "8").verdict == "not published"
+    assert judge_neighbours(record, held.method("base"), "8").verdict == "not comparable"
+    for change, verdict in (
+        (Estimate(-0.03, -0.07, 0.01), "no difference seen"),
+        (Estimate(0.1, 0.05, 0.15), "opposite"),
+    ):
+        result = replace(held.method("mean"), differences={"neighbours.8": change})
+        assert judge_neighbours(record, result, "8").verdict == verdict
     llama = bios_record(encoder=LLAMA)
-    assert judge_neighbours(llama, held, held.method("base"), "1").published == ".863"
-    assert judge_neighbours(llama, held, held.method("base"), "1").verdict == "agrees"
-    assert judge_neighbours(llama, held, held.method("base"), "128").verdict == "differs by −.041"
+    assert judge_neighbours(llama, held.method("base"), "1").published == ".863"
+    assert judge_neighbours(llama, held.method("base"), "1").verdict == "agrees"
+    assert judge_neighbours(llama, held.method("base"), "128").verdict == "differs by −.041"

@@ -111,7 +111,8 @@ def _drawings(stem: str, record: StudyRecord) -> list[_Drawing]:
         (
             "neighbours",
             plot_neighbours(record),
-            "Share of the k nearest dev rows with the query's concept, with bootstrap intervals. Dotted: chance, "
+            f"Share of the k nearest {record.spec.get('neighbour_split', 'dev')} rows with the query's concept, "
+            "with bootstrap intervals. Dotted: chance, "
             "p² + (1 − p)² for two groups.",
         ),
     ]

@@ -29,6 +29,7 @@ def result_tables(record: StudyRecord) -> list[Table]:
         _other_table(record),
         _dev_table(record),
         _neighbour_table(record),
+        _neighbour_verdicts(record),
         _sweep_table(record, "tpr_gap"),
         _sweep_table(record, "accuracy"),
         _class_table(record),
@@ -152,24 +153,46 @@ def _dev_table(record: StudyRecord) -> Table | None:
 
 
 def _neighbour_table(record: StudyRecord) -> Table | None:
-    model = same_model(record)
-    heading = f"published ({LLAMA})" if model == LLAMA else f"published change ({LLAMA})"
-    rows = []
-    for setting in record.settings:
-        for result in steered(setting):
-            for k, share in result.neighbours.items():
-                told = judge_neighbours(record, setting, result, k)
-                rows.append((*key(record, setting), result.method, k, estimate(share), told.published, told.verdict))
-    if not rows:
-        return None
+    columns = [(f"k = {k}", _share(k)) for k in _counts(record)]
     levels = ", ".join(dict.fromkeys(fraction(setting.chance) for setting in record.settings))
-    headings = (*lead(record), "method", "k", "share of same concept", heading, "verdict")
+    split = record.spec.get("neighbour_split", "dev")
     caption = (
-        f"Share of the k nearest dev rows (cosine) with the query's concept; chance {levels}. "
-        f"Published: {published().sources['neighbours']} {published().notes['neighbours']} "
-        "A change counts as seen when the intervals of method and base are disjoint."
+        f"Share of the k nearest {split} rows (cosine) with the query's concept; chance {levels}. "
+        "Brackets hold bootstrap intervals over the queries."
     )
-    return Table("Neighbours", headings, tuple(rows), caption, keys=len(lead(record)) + 2)
+    return by_method(record, "Neighbours", columns, caption=caption)
+
+
+def _neighbour_verdicts(record: StudyRecord) -> Table | None:
+    columns = [(f"k = {k}", _neighbour_verdict(record, k)) for k in _counts(record)]
+    what = "shares" if same_model(record) == LLAMA else "changes from base"
+    caption = (
+        f"Published {what} and how ours compare, on paired queries. {published().sources['neighbours']} "
+        f"{published().notes['neighbours']}"
+    )
+    return by_method(record, f"Neighbours against the published {what}", columns, caption=caption, keep=_told)
+
+
+def _told(_: Setting, result: MethodResult) -> bool:
+    return any(result.method in shares for shares in published().neighbours.values())
+
+
+def _counts(record: StudyRecord) -> list[str]:
+    return list(
+        dict.fromkeys(k for setting in record.settings for result in setting.methods for k in result.neighbours)
+    )
+
+
+def _share(k: str) -> Callable[[Setting, MethodResult], str]:
+    return lambda _, result: estimate(result.neighbours.get(k))
+
+
+def _neighbour_verdict(record: StudyRecord, k: str) -> Callable[[Setting, MethodResult], str]:
+    def cell(_: Setting, result: MethodResult) -> str:
+        told = judge_neighbours(record, result, k)
+        return "–" if told.published == "–" else f"{told.published}: {told.verdict}"
+
+    return cell
 
 
 def _sweep_table(record: StudyRecord, measure: Measure) -> Table | None:

@@ -127,27 +127,16 @@ def direction(changes: Sequence[float]) -> int:
     return signs.pop() if len(signs) == 1 else 0
 
 
-def judge_neighbours(record: StudyRecord, setting: Setting, result: MethodResult, k: str) -> Verdict:
-    """Return the verdict on one method's share of same-concept neighbours.
-
-    Shares have no paired difference; a change counts as seen when the intervals of method and base are disjoint.
-    """
+def judge_neighbours(record: StudyRecord, result: MethodResult, k: str) -> Verdict:
+    """Return the verdict on one method's share of same-concept neighbours."""
     shares = published().neighbours.get(int(k), {}) if record.experiment == "bios" else {}
     if result.method not in shares:
         return Verdict("–", NOT_PUBLISHED)
     if same_model(record) == LLAMA:
         return Verdict(fraction(shares[result.method]), judge_value(result.neighbours[k], shares[result.method]))
-    base = setting.method("base")
     if result.method == "base":
         return Verdict("–", "not comparable")
     change = round(shares[result.method] - shares["base"], 3)
     shown = fraction(change, signed=True)
-    if base is None or k not in base.neighbours:
-        return Verdict(shown, "–")
-    return Verdict(shown, judge_change(_apart(result.neighbours[k], base.neighbours[k]), [change]))
-
-
-def _apart(ours: Estimate, base: Estimate) -> Estimate:
-    if ours.low is None or ours.high is None or base.low is None or base.high is None:
-        return Estimate(ours.value - base.value)
-    return Estimate(ours.value - base.value, ours.low - base.high, ours.high - base.low)
+    ours = result.differences.get(f"neighbours.{k}")
+    return Verdict(shown, "–") if ours is None else Verdict(shown, judge_change(ours, [change]))
