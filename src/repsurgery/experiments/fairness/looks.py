@@ -13,7 +13,7 @@ from repsurgery.experiments.fairness.spec import StudySpec
 
 __all__ = ["look"]
 
-_SHOWN = 100
+_SHOWN = 50
 """Rows of each class in the kept picture of the cosine blocks."""
 
 
