@@ -26,7 +26,7 @@ from repsurgery.lm.folders import cache_root
 from repsurgery.moments import Moments
 from repsurgery.results import StudyRecord, environment
 
-__all__ = ["run_study"]
+__all__ = ["principal_rows", "run_study"]
 
 Announce = Callable[[str], None]
 # these choose what is run and shown, not what any one stage computes
@@ -137,14 +137,15 @@ def _encoded(
     if count and count < read.shape[1]:
         train = next(iter(parts.values()))["train"]
         chosen = read if spec.components_from == "all" else read[np.searchsorted(used, train)]
-        read = _principal(read, chosen, count)
+        read = principal_rows(read, chosen, count)
         facts |= {"components": count, "components_from": spec.components_from}
     X = np.empty((len(data.texts), read.shape[1]), dtype=np.float32)
     X[used] = read
     return X, facts
 
 
-def _principal(X: NDArray[Any], chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
+def principal_rows(X: NDArray[Any], chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
+    """Return ``X`` (n, d) along the first ``count`` principal components of the ``chosen`` rows, centred on them."""
     moments = Moments.of(chosen)
     axes = np.linalg.eigh(moments.covariance)[1][:, ::-1][:, :count]
     out = np.empty((len(X), count), dtype=np.float32)
