@@ -12,6 +12,7 @@ from repsurgery.datasets import make_bios
 from repsurgery.errors import CacheWarning, DataError, LabelError
 from repsurgery.experiments.fairness import make_spec, setting
 from repsurgery.experiments.fairness.concept import concept_gate
+from repsurgery.experiments.fairness.methods import balancing_weights
 from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows, random_splits
 from repsurgery.experiments.fairness.setting import run_setting
 from repsurgery.experiments.fairness.stages import Stages
@@ -168,3 +169,42 @@ def test_random_splits_have_the_shares_of_bios():
     assert {name: int((names == name).sum()) for name in SPLITS} == {"train": 650, "dev": 100, "test": 250}
     assert (names != random_splits(1000, seed=4)).any()
     assert not (names[:600] == "train").all()
+
+
+def skewed(n=4000, ratio=0.9, seed=0):
+    """Return rows whose task and concept are two directions, and go together at a ratio."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    z = np.where(rng.random(n) < ratio, y, 1 - y)
+    X = rng.normal(size=(n, 6))
+    X[:, 0] += 1.5 * y
+    X[:, 1] += 3.0 * z
+    part = Part(X, np.array(["no", "yes"])[y], np.array(["female", "male"])[z])
+    return StudyRows(*(Part(part.X[s], part.y[s], part.z[s]) for s in (slice(2000), slice(2000, 3000), slice(3000, n))))
+
+
+def test_balanced_fitting_does_not_take_the_task_for_the_concept(tmp_path):
+    choices = {"methods": ("base", "mean", "mimic"), "train_labels": "gold", "test_labels": "gold", "probe_rows": 0}
+    found = {}
+    for weights in ("rows", "balanced"):
+        spec = replace(SPEC, **choices, fit_weights=weights)
+        found[weights] = run_setting(spec, skewed(), Stages.of(tmp_path, {"weights": weights}), announce=silent)
+    for method in ("mean", "mimic"):
+        plain, balanced = (found[weights].method(method) for weights in ("rows", "balanced"))
+        base = found["rows"].method("base").measures["test.tpr_gap_rms"].value
+        assert base > 0.3
+        # unweighted, the gap of every class changes its sign; balanced, it is within its noise
+        assert plain.gaps["yes"] * found["rows"].method("base").gaps["yes"] < 0
+        assert balanced.measures["test.tpr_gap_rms"].value < 3 * balanced.measures["test.tpr_gap_noise"].value
+        assert balanced.measures["test.accuracy"].value > plain.measures["test.accuracy"].value + 0.1
+        assert balanced.supported and balanced.certificate["mean_gap"] < 1e-9
+
+
+def test_balancing_weights_make_labels_and_concepts_independent():
+    y, z = np.array(list("aaaabbbbbbcc")), np.array(list("fffmfmmmmmff"))
+    w = balancing_weights(y, z)
+    kept = y != "c"  # a label that one concept lacks says nothing about the other
+    assert (w[~kept] == 0).all() and w.sum() == pytest.approx(kept.sum())
+    for concept in "fm":
+        mass = [w[(y == label) & (z == concept)].sum() for label in "ab"]
+        assert mass[0] / sum(mass) == pytest.approx(0.4)

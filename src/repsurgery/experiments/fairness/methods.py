@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import repsurgery as rs
-from repsurgery.arrays import row_blocks
+from repsurgery.arrays import Vector, row_blocks
 from repsurgery.certificates import Certificate
 from repsurgery.errors import CertificateError
 from repsurgery.experiments.fairness.rows import Part, StudyRows
@@ -18,7 +18,7 @@ from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.gates import Gate
 from repsurgery.steering.base import BaseSteering
 
-__all__ = ["Steered", "steer_rows"]
+__all__ = ["Steered", "balancing_weights", "steer_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,9 @@ def steer_rows(
     if method == "base":
         return Steered({name: part.X for name, part in rows.parts.items()})
     estimator = _estimator(spec, method, gate)
-    estimator.fit(rows.train.X, rows.train.z if spec.fit_labels == "gold" else read["train"])
+    fit_z = rows.train.z if spec.fit_labels == "gold" else read["train"]
+    weights = balancing_weights(rows.train.y, fit_z) if spec.fit_weights == "balanced" else None
+    estimator.fit(rows.train.X, fit_z, sample_weight=weights)
     steered = {}
     for name, part in rows.parts.items():
         truth = spec.train_labels if name == "train" else spec.test_labels
@@ -61,6 +63,22 @@ def steer_rows(
         steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
     held_out, supported = _audit(estimator, rows.dev, spec)
     return Steered(steered, _plain(estimator.certificate_), held_out, supported)
+
+
+def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
+    """Return weights (n,) under which every concept has the same mix of labels, that of all rows together.
+
+    A row of label y and concept z weighs P(y) P(z) / P(y, z); labels that one concept lacks weigh nothing.
+    """
+    labels, y_codes = np.unique(y, return_inverse=True)
+    concepts, z_codes = np.unique(z, return_inverse=True)
+    joint = np.zeros((len(labels), len(concepts)))
+    np.add.at(joint, (y_codes, z_codes), 1.0)
+    joint[(joint == 0).any(axis=1)] = 0
+    independent = np.outer(joint.sum(axis=1), joint.sum(axis=0)) / joint.sum()
+    ratio = np.divide(independent, joint, out=np.zeros_like(joint), where=joint > 0)
+    weights: Vector = ratio[y_codes, z_codes]
+    return weights
 
 
 def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
@@ -92,7 +110,7 @@ def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any]
 
 
 def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[str, Any] | None, bool | None]:
-    picked = np.sort(np.random.default_rng(spec.seed).permutation(len(dev))[: spec.audit_rows])
+    picked = _audited(dev, spec)
     X, z = np.asarray(dev.X[picked]), dev.z[picked]
     if min(np.unique(z, return_counts=True)[1]) < 5 or len(np.unique(z)) < 2:
         return None, None
@@ -104,6 +122,18 @@ def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[st
     except CertificateError:
         return held_out, False
     return held_out, True
+
+
+def _audited(dev: Part, spec: StudySpec) -> NDArray[np.intp]:
+    order = np.random.default_rng(spec.seed).permutation(len(dev))
+    if spec.fit_weights == "balanced":
+        # what was claimed of balanced rows is held against balanced rows: equally many of each label and concept
+        cells = np.char.add(np.char.add(dev.y, "\t"), dev.z)[order]
+        members = [order[cells == cell] for cell in np.unique(cells)]
+        fewest = min(len(rows) for rows in members)
+        order = np.concatenate([rows[:fewest] for rows in members])
+        order = order[np.random.default_rng(spec.seed).permutation(len(order))]
+    return np.sort(order[: spec.audit_rows])
 
 
 def _plain(certificate: Certificate) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a reader must know to judge the numbers of a study."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,6 +41,10 @@ def _not_converged(spec: StudySpec, settings: Sequence[Setting]) -> list[str]:
 
 
 def _remarks(settings: Sequence[Setting]) -> list[str]:
-    return list(
-        dict.fromkeys(f"{m.method}: {r}" for s in settings for m in s.methods for r in m.facts.get("remarks", []))
-    )
+    found: dict[str, str] = {}
+    for setting in settings:
+        for result in setting.methods:
+            for remark in result.facts.get("remarks", []):
+                # the same remark with another number is said once
+                found.setdefault(f"{result.method}: {re.sub('[0-9]', '', remark)}", f"{result.method}: {remark}")
+    return list(found.values())

@@ -57,6 +57,10 @@ class StudySpec:
     fit_labels, train_labels, test_labels : {"gold", "predicted"}
         Whose concept decides: which rows the maps are fitted on, which training rows are steered, which dev and test
         rows are.
+    fit_weights : {"rows", "balanced"}
+        Whether the maps are fitted on the rows as they are, or on rows weighted so that both concepts have the same mix
+        of task labels: otherwise the difference of the concepts' moments holds part of the task's, and matching it
+        overcorrects.
     concept_classifier : {"mlp", "linear"}
     early_stopping : bool
         Of the MLP.
@@ -109,6 +113,7 @@ class StudySpec:
     fit_labels: Truth = "gold"
     train_labels: Truth = "predicted"
     test_labels: Truth = "predicted"
+    fit_weights: Literal["rows", "balanced"] = "rows"
     concept_classifier: Literal["mlp", "linear"] = "mlp"
     early_stopping: bool = False
     head: Literal["converged", "saga"] = "converged"
