@@ -144,21 +144,28 @@ def _screen(X: Rows, norms: Vector, queries: Indices, k: int) -> list[Indices] |
     Q = _units(X, norms, queries, np.empty((len(queries), d), np.float32))
     slack = _slack(d)
     found: list[tuple[Indices, Indices, Tile]] = []
-    for start in range(0, n, width):
+    fresh = 0
+    for block, start in enumerate(range(0, n, width)):
         stop = min(start + width, n)
         S = np.matmul(Q, _units(X, norms, slice(start, stop), units[: stop - start]).T, out=products[:, : stop - start])
         inside = (start <= queries) & (queries < stop)
         S[inside, queries[inside] - start] = -np.inf
         if start == 0:
             best = np.partition(S, stop - k, axis=1)[:, stop - k :]
-        q, j = np.divmod(np.flatnonzero(best.min(axis=1, keepdims=True) - slack <= S), S.shape[1])
+            least = best.min(axis=1, keepdims=True)
+        q, j = np.divmod(np.flatnonzero(least - slack <= S), S.shape[1])
         found.append((q, j + start, S[q, j]))
-        if start > 0:
-            best = _largest(best, q, found[-1][2])
+        if start == 0:
+            fresh = 1
+        elif block & (block - 1) == 0 or stop == n:
+            # the bar rises at blocks 1, 2, 4, 8, ...: a stale one lets a few rows more pass, which costs less
+            best = _largest(best, found[fresh:])
+            least = best.min(axis=1, keepdims=True)
+            fresh = len(found)
         if len(queries) > 1 and sum(len(q) for q, _, _ in found) > max(CANDIDATES, 8 * k * len(queries)):
             return None
     q, rows, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    kept = values >= (best.min(axis=1) - slack)[q]
+    kept = values >= (least[:, 0] - slack)[q]
     q, rows = q[kept], rows[kept]
     ends = np.cumsum(np.bincount(q, minlength=len(queries)))
     return np.split(rows[np.argsort(q, kind="stable")], ends[:-1])
@@ -174,8 +181,11 @@ def _slack(d: int) -> np.float32:
     return np.float32(2 * (d / max(1 - d * u, 0.5) + 6) * u)
 
 
-def _largest(best: Tile, q: Indices, values: Tile) -> Tile:
-    """Return each query's k largest values among ``best`` (q, k) and the new ones; ``q`` is sorted."""
+def _largest(best: Tile, found: Sequence[tuple[Indices, Indices, Tile]]) -> Tile:
+    """Return each query's k largest values among ``best`` (q, k) and those ``found`` since."""
+    q = np.concatenate([part[0] for part in found])
+    order = np.argsort(q, kind="stable")
+    q, values = q[order], np.concatenate([part[2] for part in found])[order]
     counts = np.bincount(q, minlength=len(best))
     width = counts.max()
     if width == 0:
