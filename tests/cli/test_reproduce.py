@@ -86,6 +86,29 @@ def test_mistakes_are_one_line(reproduce, words, changes, said):
     assert said in result.output and "Traceback" not in result.output
 
 
+def test_the_same_study_twice_is_one_record(reproduce, tmp_path):
+    reproduce("bios")
+    reproduce("bios")
+    assert len(list((tmp_path / "results").glob("*.json"))) == 1
+
+
+def test_concepts_that_look_like_numbers_are_words(run, texts, model_folder, tmp_path):
+    table = tmp_path / "numbers.csv"
+    table.write_text(texts.read_text().replace(",a\n", ",0\n").replace(",b\n", ",1\n").replace(",b", ",1"))
+    options = [f"--set={name}={value}" for name, value in {**OPTIONS, "source": 1, "target": 0}.items()]
+    where = ("--out", tmp_path / "o", "--work-dir", tmp_path / "w")
+    result = run("reproduce", "bios", "--data", table, "--encoder", model_folder, *where, *options)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_study(run, texts, tmp_path):
+    (tmp_path / "file").write_text("")
+    for option in ("--out", "--report", "--work-dir"):
+        result = run("reproduce", "bios", "--data", texts, option, tmp_path / "file")
+        assert result.exit_code == 1 and "cannot be used as a folder" in result.output
+        assert "data:" not in result.output
+
+
 def test_a_record_of_another_layout_is_refused(reproduce, run, tmp_path):
     reproduce("bios")
     [path] = (tmp_path / "results").glob("*.json")

@@ -101,7 +101,7 @@ def test_cells_are_exact_for_every_resample_of_rows():
     rng = np.random.default_rng(4)
     for _ in range(20):
         w = np.bincount(rng.integers(80, size=80), minlength=80)
-        accuracy, rms = cells.measures(np.bincount(cell, w, len(cells.counts))[None])
+        accuracy, rms, _ = cells.measures(np.bincount(cell, w, len(cells.counts))[None])
         for i, y_hat in enumerate(predictions.values()):
             assert accuracy[0, i] == pytest.approx(metrics.accuracy(y, y_hat, sample_weight=w), rel=1e-12)
             assert rms[0, i] == pytest.approx(metrics.tpr_gap_rms(y, y_hat, z, sample_weight=w), rel=1e-12)
@@ -226,3 +226,22 @@ def test_the_noise_of_a_gap_is_what_equal_groups_show():
     assert tpr_gap_rms(y, y_hat, z) > 20 * tpr_gap_noise(y, y_hat, z)
     with pytest.raises(LabelError, match="both groups"):
         tpr_gap_noise([0, 1], [0, 1], ["f", "m"])
+
+
+def test_the_gap_of_predicted_classes_is_that_of_its_measure():
+    y, predictions, z = predicted(classes=6)
+    predictions["base"] = np.where(predictions["base"] == 3, 0, predictions["base"])  # one class is never predicted
+    found = fairness_intervals(y, predictions, z)
+    for name, y_hat in predictions.items():
+        expected = metrics.tpr_gap_rms_predicted(y, y_hat, z)
+        assert found[name].tpr_gap_rms_predicted.estimate.value == pytest.approx(expected, abs=1e-12)
+    assert found["base"].tpr_gap_rms_predicted.estimate.value > found["base"].tpr_gap_rms.estimate.value
+    wrong = fairness_intervals(y, {"base": predictions["base"], "wrong": y + 1}, z)
+    assert wrong["wrong"].tpr_gap_rms_predicted is None
+
+
+def test_no_interval_of_a_root_mean_square_reaches_below_zero():
+    y, y_hat, z = noisy_groups(3, n=4000, classes=2)
+    y_hat = np.where(np.random.default_rng(0).random(4000) < 0.999, y, -1)
+    found = fairness_intervals(y, {"base": y_hat}, z)["base"].tpr_gap_rms.estimate
+    assert found.low == 0.0 < found.value

@@ -14,6 +14,7 @@ from repsurgery.results import (
     StudyRecord,
     read_record,
     read_records,
+    store,
     write_record,
 )
 
@@ -53,7 +54,9 @@ def test_a_record_comes_back_as_it_was(tmp_path):
 def test_the_same_record_is_one_file_and_another_record_another(tmp_path):
     first = write_record(record(), tmp_path)
     assert write_record(record(), tmp_path) == first
-    assert write_record(record(created="2026-01-02"), tmp_path) != first
+    later = record(created="2026-01-02", seconds={"encode": 9.0})
+    assert write_record(later, tmp_path) == first and read_record(first) == record()  # the first stays as it is
+    assert write_record(record(notes=("two",)), tmp_path) != first
     assert len(list(tmp_path.iterdir())) == 2
     assert len(read_records([tmp_path])) == 2
 
@@ -91,3 +94,31 @@ def test_numbers_that_are_none_never_enter_a_record(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_record(bad, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["settings"][0]["methods"][0]["measures"]["test.accuracy"].update(value="hello"),
+        lambda body: body["settings"][0]["methods"][0]["measures"]["test.accuracy"].update(value=float("nan")),
+        lambda body: body["settings"][0]["methods"][0]["cosine"].update(values="AAAA"),
+        lambda body: body["settings"][0].update(methods=[]),
+        lambda body: body.update(settings=[]),
+        lambda body: body.update(surprise=1),
+    ],
+)
+def test_contents_that_no_report_could_show_are_refused(tmp_path, change):
+    path = write_record(record(), tmp_path)
+    held = json.loads(path.read_text())
+    change(held["record"])
+    held["digest"] = store._digest(held["record"])
+    path.write_text(json.dumps(held))
+    with pytest.raises(RecordError, match="lacks or exceeds"):
+        read_record(path)
+
+
+def test_an_altered_record_is_not_taken_for_the_same_study(tmp_path):
+    path = write_record(record(), tmp_path)
+    path.write_text(path.read_text().replace('"chance": 0.5', '"chance": 0.4'))
+    with pytest.raises(RecordError, match="altered"):
+        write_record(record(), tmp_path)

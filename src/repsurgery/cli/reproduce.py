@@ -1,8 +1,9 @@
 """``repsurgery reproduce``: a study of the paper, on its data or the user's own."""
 
+import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
@@ -43,6 +44,8 @@ def reproduce(
     if spec is None and experiment is None:
         raise ParameterError("Say which study: bios or dialect, or name a file with --spec.")
     chosen = load_spec(spec, **differences) if spec is not None else make_spec(**differences)
+    for folder in (out, report, work_dir):
+        _require_folder(folder)
     record = run_study(
         chosen,
         data_dir=data_dir,
@@ -50,7 +53,8 @@ def reproduce(
         announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
     )
     path = write_record(record, out)
-    path.with_suffix(".toml").write_text(spec_toml(chosen), encoding="utf-8")
+    if not path.with_suffix(".toml").exists():
+        path.with_suffix(".toml").write_text(spec_toml(chosen), encoding="utf-8")
     for table in result_tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):
@@ -67,12 +71,28 @@ def _options(pairs: list[str]) -> dict[str, Any]:
         name, separator, value = pair.partition("=")
         if not separator:
             raise ParameterError(f"--set takes name=value, not {pair!r}.")
-        found[name.strip()] = _value(value.strip())
+        found[name.strip()] = _value(name.strip(), value.strip())
     return found
 
 
-def _value(text: str) -> Any:
-    # a value is what TOML would read, and a bare word is a string
+def _require_folder(folder: Path | None) -> None:
+    # asked before the study: it may run for hours
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ParameterError(f"{folder} cannot be used as a folder ({error.strerror}). Name another.") from error
+    if not os.access(folder, os.W_OK):
+        raise ParameterError(f"Nothing can be written into {folder}. Name another folder.")
+
+
+def _value(name: str, text: str) -> Any:
+    from repsurgery.experiments.fairness import StudySpec
+
+    # a value is what TOML would read, and a bare word is a string; so is a number where words are wanted
+    if text[:1] not in ('"', "'") and get_type_hints(StudySpec).get(name) is str:
+        return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

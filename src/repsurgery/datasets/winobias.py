@@ -69,6 +69,10 @@ def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
         name="winobias",
         source="Zhao et al. 2018, uclanlp/corefBias",
         licence="MIT",
+        cautions=(
+            "Test sentences come in pairs that differ in the pronoun alone: rows are not independent, so intervals and "
+            "'by sampling alone' are wider than the pairing warrants, and a sentence's nearest row is often its twin.",
+        ),
     )
 
 

@@ -104,7 +104,7 @@ class _Rows:
             try:
                 held = read_file(path, kind=KIND).arrays
             except FileFormatError as error:
-                warnings.warn(f"{error} Its texts are read anew.", CacheWarning, stacklevel=3)
+                warnings.warn(f"Some texts are read anew: {error}", CacheWarning, stacklevel=3)
                 path.unlink()
                 continue
             self.take(held["index"].tolist(), held["rows"])

@@ -78,7 +78,7 @@ def paired_bootstrap(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ParameterError(f"n is {n!r}; it must be the number of rows, at least 1.")
-    check_resampling(statistics, resamples, level, reference)
+    check_resampling(statistics, resamples, level, reference, seed)
     rng = np.random.default_rng(seed)
     values = {name: _defined(name, statistic(np.ones(n))) for name, statistic in statistics.items()}
     drawn = np.empty((len(statistics), resamples))
@@ -101,13 +101,15 @@ def intervals_of(
     return found
 
 
-def check_resampling(names: Iterable[str], resamples: int, level: float, reference: str | None) -> None:
+def check_resampling(names: Iterable[str], resamples: int, level: float, reference: str | None, seed: int) -> None:
     """Raise where there is nothing to resample, or no sensible number of times."""
     names = list(names)
     if not names:
         raise ParameterError("There is nothing to resample; give at least one name.")
     if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
         raise ParameterError(f"resamples is {resamples!r}; it must be a whole number of at least 1.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ParameterError(f"seed is {seed!r}; it must be a whole number of at least 0.")
     if not 0 < level < 1:
         raise ParameterError(f"level is {level!r}; it must lie between 0 and 1, such as 0.95.")
     if reference is not None and reference not in names:

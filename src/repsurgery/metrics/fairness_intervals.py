@@ -21,10 +21,12 @@ RESAMPLES = 64
 
 @dataclass(frozen=True, slots=True)
 class FairnessIntervals:
-    """Accuracy and root mean square TPR gap of one set of predictions."""
+    """Accuracy and root mean square TPR gap of one set of predictions, over all classes and over predicted ones."""
 
     accuracy: Bootstrapped
     tpr_gap_rms: Bootstrapped
+    tpr_gap_rms_predicted: Bootstrapped | None
+    """None where no class with both groups was ever predicted correctly, by the prediction or by the reference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,18 +60,24 @@ class Cells:
         _, first, counts = np.unique(codes, return_index=True, return_counts=True)
         return cls(counts, kind[first], correct[first], classes)
 
-    def measures(self, draws: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
-        """Return accuracy and RMS gap, (r, m) each, of ``draws`` (r, c) rows per cell; NaN where there is no gap."""
+    def measures(self, draws: NDArray[np.int64]) -> tuple[Matrix, Matrix, Matrix]:
+        """Return accuracy and RMS gap over all and over predicted classes, (r, m) each; NaN where there is no gap.
+
+        ``draws`` (r, c) are rows per cell. The predicted classes are those of the sample, in every resample.
+        """
         draws = draws.astype(np.float64)
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.float64)
         totals = draws @ member
-        accuracy, rms = [], []
+        accuracy, rms, predicted = [], [], []
         for right in self.correct.T:
             hits = draws[:, right] @ member[right]
             accuracy.append(hits.sum(axis=1) / totals.sum(axis=1))
             shape = (len(draws), self.classes, 2)
-            rms.append(_rms(gaps_of(hits.reshape(shape), totals.reshape(shape))))
-        return np.column_stack(accuracy), np.column_stack(rms)
+            gaps = gaps_of(hits.reshape(shape), totals.reshape(shape))
+            rms.append(_rms(gaps))
+            ever = np.isin(np.arange(self.classes), self.kind[right] // 2)
+            predicted.append(_rms(gaps[:, ever]))
+        return np.column_stack(accuracy), np.column_stack(rms), np.column_stack(predicted)
 
 
 def fairness_intervals(
@@ -82,7 +90,7 @@ def fairness_intervals(
     seed: int = 0,
     reference: str | None = "base",
 ) -> dict[str, FairnessIntervals]:
-    """Return intervals of `accuracy` and `tpr_gap_rms` for each prediction, and of the differences to a reference.
+    """Return intervals of `accuracy`, `tpr_gap_rms` and `tpr_gap_rms_predicted`, and of the differences to a reference.
 
     Rows of the same class and group on which the same predictions are right are interchangeable, so the counts of such
     cells are resampled instead of rows: the law is the same (test_cells_have_the_law_of_resampled_rows), and the cost
@@ -98,12 +106,6 @@ def fairness_intervals(
     reference : str or None
         The name of the prediction that is subtracted from the others.
 
-    Notes
-    -----
-    A root mean square of noisy gaps lies above that of the true gaps, in the sample and once more in its resamples.
-    Where the true gaps are about as small as their noise, the interval of the gap may lie above its value; the paired
-    differences, in which this cancels for the most part, are the safer reading.
-
     Examples
     --------
     >>> from repsurgery.metrics import fairness_intervals
@@ -113,7 +115,7 @@ def fairness_intervals(
     (0.5, 0.0)
     """
     caller = "fairness_intervals"
-    check_resampling(predictions, resamples, level, reference)
+    check_resampling(predictions, resamples, level, reference, seed)
     classes, codes = encode_labels(y, caller=caller)
     group = two_groups(concept, len(codes), caller=caller)
     hits = [predicted_codes(classes, y_hat, len(codes), caller=caller) == codes for y_hat in predictions.values()]
@@ -122,30 +124,44 @@ def fairness_intervals(
     if np.isnan(values[1]).any():
         raise LabelError(f"{caller} found no class with rows of both groups; there is nothing to compare.")
     drawn = _resampled(cells, resamples, seed)
-    accuracy, rms = (
-        intervals_of(
-            dict(zip(predictions, value[0], strict=True)),
-            dict(zip(predictions, draws.T, strict=True)),
-            level,
-            reference,
-        )
+    accuracy, rms, predicted = (
+        _by_name(list(predictions), value[0], draws, level, reference)
         for value, draws in zip(values, drawn, strict=True)
     )
-    return {name: FairnessIntervals(accuracy[name], _not_below_zero(rms[name])) for name in predictions}
+    return {
+        name: FairnessIntervals(
+            accuracy[name], _not_below_zero(rms[name]), _not_below_zero(predicted[name]) if name in predicted else None
+        )
+        for name in predictions
+    }
+
+
+def _by_name(
+    names: list[str], values: Vector, draws: Matrix, level: float, reference: str | None
+) -> dict[str, Bootstrapped]:
+    known = {name: i for i, name in enumerate(names) if np.isfinite(values[i])}
+    if reference is not None and reference not in known:
+        return {}
+    return intervals_of(
+        {name: values[i] for name, i in known.items()},
+        {name: draws[:, i] for name, i in known.items()},
+        level,
+        reference,
+    )
 
 
 def _not_below_zero(rms: Bootstrapped) -> Bootstrapped:
     return replace(rms, estimate=replace(rms.estimate, low=max(0.0, rms.estimate.low)))
 
 
-def _resampled(cells: Cells, resamples: int, seed: int) -> tuple[Matrix, Matrix]:
+def _resampled(cells: Cells, resamples: int, seed: int) -> list[Matrix]:
     rng = np.random.default_rng(seed)
     n = int(cells.counts.sum())
     parts = [
         cells.measures(rng.multinomial(n, cells.counts / n, size=min(RESAMPLES, resamples - start)))
         for start in range(0, resamples, RESAMPLES)
     ]
-    return np.concatenate([a for a, _ in parts]), np.concatenate([g for _, g in parts])
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 def _rms(gaps: Matrix) -> Vector:

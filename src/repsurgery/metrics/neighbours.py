@@ -264,6 +264,8 @@ def _require_k(k: Any, n: int, caller: str) -> list[int]:
 def _draw(n: int, queries: int, seed: int) -> Indices:
     if isinstance(queries, bool) or not isinstance(queries, int | np.integer) or queries < 1:
         raise ParameterError(f"queries is {queries!r}; it must be a whole number of at least 1.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ParameterError(f"seed is {seed!r}; it must be a whole number of at least 0.")
     if queries >= n:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, queries, replace=False))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from repsurgery.report.numbers import fraction
-from repsurgery.report.study_rows import by_method, is_sweep, key, lead, steered
+from repsurgery.report.study_rows import by_method, is_sweep, key, lead, measured_as, steered
 from repsurgery.report.tables import Table, number
 from repsurgery.results import Setting, StudyRecord, environment
 
@@ -46,7 +46,7 @@ def _summary(record: StudyRecord) -> tuple[str, ...]:
 def _lowest(record: StudyRecord) -> tuple[str, str]:
     setting = max(record.settings, key=lambda s: s.ratio or 0.0, default=None)
     base = None if setting is None else setting.method("base")
-    gap, accuracy = "test.tpr_gap_rms", "test.accuracy"
+    gap, accuracy = measured_as(record, "tpr_gap"), "test.accuracy"
     if setting is None or base is None or gap not in base.measures:
         return "–", "–"
     best = min((r for r in steered(setting) if gap in r.measures), key=lambda r: r.measures[gap].value)

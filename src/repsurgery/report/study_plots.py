@@ -8,13 +8,12 @@ import numpy as np
 from repsurgery.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
 from repsurgery.report.numbers import fraction
 from repsurgery.report.published import LLAMA, Measure, published
-from repsurgery.report.study_rows import steered
+from repsurgery.report.study_rows import measured_as, steered
 from repsurgery.report.verdicts import same_model
 from repsurgery.results import CosineThumbnail, Estimate, Setting, StudyRecord
 
 __all__ = ["plot_cosines", "plot_neighbours", "plot_ratios"]
 
-_NAMES: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
 _LABELS: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "accuracy"}
 _DASHED = {"color": GREY, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
@@ -61,8 +60,8 @@ def plot_ratios(record: StudyRecord, measure: Measure) -> str | None:
     points: dict[str, dict[float, Estimate]] = {}
     for setting in record.settings:
         for result in steered(setting):
-            if setting.ratio is not None and _NAMES[measure] in result.measures:
-                points.setdefault(result.method, {})[setting.ratio] = result.measures[_NAMES[measure]]
+            if setting.ratio is not None and measured_as(record, measure) in result.measures:
+                points.setdefault(result.method, {})[setting.ratio] = result.measures[measured_as(record, measure)]
     if len({ratio for line in points.values() for ratio in line}) < 2:
         return None
     mpl = matplotlib()

@@ -3,15 +3,23 @@
 from collections.abc import Callable, Sequence
 
 from repsurgery.report.numbers import fraction
+from repsurgery.report.published import Measure
 from repsurgery.report.tables import Table
 from repsurgery.results import MethodResult, Setting, StudyRecord
 
-__all__ = ["Column", "by_method", "has_ratios", "is_sweep", "key", "lead", "steered"]
+__all__ = ["Column", "by_method", "has_ratios", "is_sweep", "key", "lead", "measured_as", "steered"]
 
 Column = tuple[str, Callable[[Setting, MethodResult], str]]
 """A heading, and the cell of one setting and method under it."""
 
 _EMPTY = {"–", "not published"}
+
+
+def measured_as(record: StudyRecord, measure: Measure, split: str = "test") -> str:
+    """Return the record's name of a measure: of the TPR gap, over the classes that the study chose."""
+    if measure == "accuracy":
+        return f"{split}.accuracy"
+    return f"{split}.tpr_gap_rms" + ("_predicted" if record.spec.get("tpr_classes") == "predicted" else "")
 
 
 def is_sweep(result: MethodResult) -> bool:

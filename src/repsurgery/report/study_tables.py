@@ -5,7 +5,7 @@ from typing import Any
 
 from repsurgery.report.numbers import estimate, fraction
 from repsurgery.report.published import LLAMA, Measure, published
-from repsurgery.report.study_rows import Column, by_method, has_ratios, is_sweep, key, lead, steered
+from repsurgery.report.study_rows import Column, by_method, has_ratios, is_sweep, key, lead, measured_as, steered
 from repsurgery.report.tables import Table, number
 from repsurgery.report.verdicts import RULE, judge, judge_neighbours, published_cells, same_model
 from repsurgery.results import MethodResult, Setting, StudyRecord
@@ -15,7 +15,6 @@ __all__ = ["result_tables"]
 _INTERVALS = "Brackets hold bootstrap intervals; changes are paired with the base, on the same resamples. "
 _NOISE = "By sampling alone: the gap that as many rows would show if both groups had the same TPR in every class. "
 _LARGEST = 10
-_NAMES: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
 _TITLES: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "Accuracy"}
 
 
@@ -50,8 +49,8 @@ def _plain(name: str) -> Callable[[Setting, MethodResult], str]:
     return lambda _, result: number(result.measures[name].value) if name in result.measures else "–"
 
 
-def _changed(measure: Measure) -> tuple[Column, Column]:
-    name = _NAMES[measure]
+def _changed(record: StudyRecord, measure: Measure) -> tuple[Column, Column]:
+    name = measured_as(record, measure)
     return (_TITLES[measure], _measure(name)), ("change from base", _difference(name))
 
 
@@ -67,7 +66,7 @@ def _beside(record: StudyRecord, measure: Measure) -> tuple[Column, Column]:
 
 def _task_table(record: StudyRecord, measure: Measure) -> Table | None:
     noise = (("by sampling alone", _plain("test.tpr_gap_noise")),) if measure == "tpr_gap" else ()
-    columns = (*_changed(measure), *noise, *_beside(record, measure))
+    columns = (*_changed(record, measure), *noise, *_beside(record, measure))
     title = _TITLES[measure]
     caption = "Test split. " + _INTERVALS + (_NOISE if noise else "") + _published_caption(record, measure)
     if not has_ratios(record):
@@ -87,13 +86,16 @@ def _published_caption(record: StudyRecord, measure: Measure) -> str:
         return ""
     bios = "classes" if measure == "tpr_gap" else "accuracy"
     note = figures.notes[bios if record.experiment == "bios" else "dialect"]
+    if bios == "classes" and record.experiment == "bios":
+        chosen = record.spec.get("tpr_classes") == "predicted"
+        note += " So do ours here." if chosen else " Ours average over all classes with both groups."
     mark = "† printed in error: " if measure == "accuracy" and same_model(record) == LLAMA else ""
     rule = RULE if measure == "tpr_gap" else "Verdicts follow the rule of the TPR gap."
     return f"Published: {figures.sources[record.experiment]} {mark}{note} {rule}"
 
 
 def _ratio_table(record: StudyRecord, measure: Measure) -> Table | None:
-    name, title = _NAMES[measure], f"{_TITLES[measure]} by ratio"
+    name, title = measured_as(record, measure), f"{_TITLES[measure]} by ratio"
     methods = list(dict.fromkeys(r.method for s in record.settings for r in steered(s) if name in r.measures))
     if not methods:
         return None
@@ -112,6 +114,7 @@ def _ratio_table(record: StudyRecord, measure: Measure) -> Table | None:
 
 def _other_table(record: StudyRecord) -> Table | None:
     columns = (
+        ("TPR gap RMS, all classes", _measure("test.tpr_gap_rms")),
         ("TPR gap RMS, classes predicted", _measure("test.tpr_gap_rms_predicted")),
         ("demographic parity", _measure("test.demographic_parity")),
         ("equalised odds", _measure("test.equalized_odds")),
@@ -141,9 +144,8 @@ def _majority(setting: Setting) -> str:
 
 def _dev_table(record: StudyRecord) -> Table | None:
     columns = (
-        ("TPR gap RMS", _measure("dev.tpr_gap_rms")),
-        ("change from base", _difference("dev.tpr_gap_rms")),
-        ("TPR gap RMS, classes predicted", _measure("dev.tpr_gap_rms_predicted")),
+        ("TPR gap RMS", _measure(measured_as(record, "tpr_gap", "dev"))),
+        ("change from base", _difference(measured_as(record, "tpr_gap", "dev"))),
         ("accuracy", _measure("dev.accuracy")),
         ("change from base", _difference("dev.accuracy")),
         ("demographic parity", _measure("dev.demographic_parity")),
@@ -202,7 +204,7 @@ def _sweep_table(record: StudyRecord, measure: Measure) -> Table | None:
         ("demographic parity", _measure("test.demographic_parity")),
         ("equalised odds", _measure("test.equalized_odds")),
     )
-    columns = (*_changed(measure), verdict, *(parity if measure == "tpr_gap" else ()))
+    columns = (*_changed(record, measure), verdict, *(parity if measure == "tpr_gap" else ()))
     caption = (
         "The classifier's scores are changed, not the representation. alpha: the difference between groups that is "
         "allowed; 'group': whether gold or predicted groups are given at prediction. "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from repsurgery.report.numbers import fraction
 from repsurgery.report.published import LLAMA, Cell, Measure, published
+from repsurgery.report.study_rows import measured_as
 from repsurgery.results import Estimate, MethodResult, Setting, StudyRecord
 
 __all__ = [
@@ -32,7 +33,6 @@ NOT_PUBLISHED = "not published"
 _DATA = {"bios": "bias_in_bios", "dialect": "twitteraae"}
 _ROWS = 150_000
 """Fewer rows are a sample of the published data, whatever it is called."""
-_KEYS: Mapping[Measure, str] = {"tpr_gap": "test.tpr_gap_rms", "accuracy": "test.accuracy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: 
     models = published_cells(record.experiment, setting.ratio)
     cells = {model: cells for model, cells in models.items() if name in cells}
     model = same_model(record)
-    if _KEYS[measure] not in result.measures:
+    if measured_as(record, measure) not in result.measures:
         return Verdict("–", "–")
     # the published setting of the post-processing is unknown: its values compare with nothing
     if model is not None and name != "postprocessing":
@@ -81,14 +81,14 @@ def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: 
         shown = fraction(printed.value)
         if printed.corrected is not None:
             shown += f"† ({fraction(printed.corrected)})"
-        return Verdict(shown, judge_value(result.measures[_KEYS[measure]], printed.taken))
+        return Verdict(shown, judge_value(result.measures[measured_as(record, measure)], printed.taken))
     if not cells:
         return Verdict("–", NOT_PUBLISHED)
     if name == "base":
         return Verdict("–", "not comparable")
     changes = [_change(cells[model], name, measure) for model in cells]
     shown = ", ".join(fraction(change, signed=True) for change in changes)
-    ours = result.differences.get(_KEYS[measure])
+    ours = result.differences.get(measured_as(record, measure))
     return Verdict(shown, "–" if ours is None else judge_change(ours, changes))
 
 

@@ -12,20 +12,26 @@ from repsurgery.results.study import StudyRecord
 
 __all__ = ["SCHEMA", "read_record", "read_records", "write_record"]
 
+_CIRCUMSTANCES = ("created", "seconds", "environment")
 SCHEMA = 1
 """Number of the record's layout; a reader of another number refuses the file."""
 
 
 def write_record(record: StudyRecord, folder: str | os.PathLike[str]) -> Path:
-    """Write ``record`` into ``folder`` under a name that ends in its digest, and return the path.
+    """Write ``record`` into ``folder`` and return the path.
 
-    The same record written twice is one file; a file is never overwritten.
+    The name ends in a digest of what was asked and found, without date, time taken and machine: the same study run
+    again finds its record there and leaves it as it is.
     """
     body = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     digest = _digest(body)
+    found = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
     words = (record.experiment, record.data["name"], record.encoder["name"], record.spec["preset"])
-    path = Path(folder) / f"{'-'.join(_plain(str(word)) for word in words)}-{digest[:12]}.json"
+    path = Path(folder) / f"{'-'.join(_plain(str(word)) for word in words)}-{found[:12]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        read_record(path)  # an altered file is an error, not a record
+        return path
     text = json.dumps({"schema": SCHEMA, "digest": digest, "record": body}, indent=1, ensure_ascii=False) + "\n"
     fresh = path.with_suffix(".part")
     fresh.write_text(text, encoding="utf-8")
@@ -52,7 +58,7 @@ def read_record(path: str | os.PathLike[str]) -> StudyRecord:
         raise RecordError(f"{file} was altered after it was written: its digest does not match. Run the study again.")
     try:
         return StudyRecord.from_dict(held["record"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RecordError(f"{file} lacks or exceeds what a record holds ({error}). Run the study again.") from error
 
 

@@ -1,6 +1,7 @@
 """The record of one fairness study: what was run on which data, and every number that came out."""
 
 import base64
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +19,11 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+    def __post_init__(self) -> None:
+        for number in (self.value, self.low, self.high):
+            if number is not None and not math.isfinite(number):
+                raise ValueError(f"an estimate of {number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,10 @@ class CosineThumbnail:
     between: float
     rows: int
     values: str
+
+    def __post_init__(self) -> None:
+        if len(base64.b64decode(self.values)) != self.rows**2:
+            raise ValueError(f"a cosine picture that is not {self.rows} by {self.rows}")
 
     @classmethod
     def of(cls, similarities: NDArray[Any], within: float, between: float) -> "CosineThumbnail":
@@ -160,6 +170,8 @@ class StudyRecord:
     def from_dict(cls, plain: Mapping[str, Any]) -> "StudyRecord":
         """Rebuild a record from `to_dict`."""
         settings = tuple(_setting(one) for one in plain["settings"])
+        if not settings or not all(setting.methods for setting in settings):
+            raise ValueError("no settings, or one without methods")
         return cls(**{**plain, "settings": settings, "notes": tuple(plain["notes"])})
 
 

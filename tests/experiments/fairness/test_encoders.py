@@ -5,8 +5,8 @@ import pytest
 from sklearn.decomposition import PCA
 
 from repsurgery.experiments.fairness import ENCODERS, encoders, make_spec
+from repsurgery.experiments.fairness.components import PrincipalAxes
 from repsurgery.experiments.fairness.encoders import encode_texts, encoder_of
-from repsurgery.experiments.fairness.run import principal_rows
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -32,7 +32,7 @@ def test_an_unknown_encoder_is_read_where_its_family_has_seen_the_text(family, p
 def test_principal_rows_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(300, 12)) * np.geomspace(5, 0.1, 12) + 3).astype(np.float32)
-    ours, theirs = principal_rows(X, X[:200], 4), PCA(4).fit(X[:200]).transform(X)
+    ours, theirs = PrincipalAxes.of(X[:200], 4)(X), PCA(4).fit(X[:200]).transform(X)
     signs = np.sign((ours * theirs).sum(axis=0))
     np.testing.assert_allclose(ours * signs, theirs, atol=1e-4)
     assert not np.allclose(np.abs(ours), np.abs(PCA(4).fit(X).transform(X)), atol=1e-3)  # other rows, other directions

@@ -33,6 +33,9 @@ SMALL = {
 }
 
 
+SPLIT = {"woman": "train", "man": "test", "nurse": "train", "judge": "test"}
+
+
 def rows(n=120, seed=0):
     rng = np.random.default_rng(seed)
     for i in range(n):
@@ -78,20 +81,33 @@ def test_a_table_becomes_a_record(record, tmp_path):
 
 
 def test_the_same_study_again_reads_no_text_and_gives_the_same_numbers(record, work, monkeypatch):
-    monkeypatch.setattr(running, "encode_texts", _counting(running.encode_texts, calls := []))
+    def fail(*_):
+        pytest.fail("a text was read again")
+
+    monkeypatch.setattr("torch.nn.Module.__call__", fail)
     again = run(str(work / "jobs.csv"), work)
     assert again.settings == record.settings and again.encoder == record.encoder
-    assert len(calls) == 1  # asked for, and answered from what was kept:
-    folders = list((work / "encodings").iterdir())
-    assert len(folders) == 1
 
 
-def _counting(function, calls):
-    def counted(*args, **keywords):
-        calls.append(args)
-        return function(*args, **keywords)
+def test_corrected_labels_are_not_answered_from_old_stages(record, work, tmp_path):
+    # the same texts, so the same encodings
+    other = {"nurse": "judge", "judge": "nurse"}
+    swapped = [{**row, "job": other[row["job"]]} if i % 3 == 0 else row for i, row in enumerate(rows())]
+    found = run(table(tmp_path / "jobs.csv", swapped), work)
+    assert found.encoder["digest"] == record.encoder["digest"]
+    assert found.settings[0].methods[0].measures["test.accuracy"].value < 0.9
 
-    return counted
+
+def test_components_belong_to_the_training_rows_of_each_ratio(tmp_path):
+    path = table(tmp_path / "tweets.csv", rows(400))
+    choices = {**SMALL, "neighbour_counts": [], "cosine_rows": 0, "methods": [], "components": 3, "per_cell": 50}
+    spec = make_spec("dialect", data=path, **choices, positive="nurse", ratios=[0.5, 0.8])
+    here = run_study(spec, work_dir=tmp_path / "kept", progress=False)
+    there = run_study(replace(spec, ratios=(0.8, 0.5)), work_dir=tmp_path / "fresh", progress=False)
+    again = run_study(replace(spec, ratios=(0.8, 0.5)), work_dir=tmp_path / "kept", progress=False)
+    assert list(here.settings) == list(reversed(there.settings)) == list(reversed(again.settings))
+    pooled = run_study(replace(spec, components_from="all"), work_dir=tmp_path / "kept", progress=False)
+    assert pooled.settings != here.settings
 
 
 def test_a_damaged_encoding_is_read_again(record, work):
@@ -137,6 +153,13 @@ def test_a_study_without_task_looks_at_neighbours_alone(work):
         (lambda row: row, {"source": "male"}, LabelError, "man and woman"),
         (lambda row: {**row, "text": " " if row["text"].endswith("7.") else row["text"]}, {}, DataError, "empty"),
         (lambda row: {**row, "gender": "woman"}, {}, LabelError, "1 values"),
+        (
+            lambda row: {**row, "split": SPLIT[row["gender"]]},
+            {"split": "split"},
+            LabelError,
+            "'train' have the concept",
+        ),
+        (lambda row: {**row, "split": SPLIT[row["job"]]}, {"split": "split"}, LabelError, "have the label 'nurse'"),
     ],
 )
 def test_unusable_tables_are_refused_before_any_text_is_read(change, options, error, words, tmp_path, monkeypatch):
@@ -172,14 +195,16 @@ def test_splits_come_from_the_data_where_they_have_some():
         tuple("abcdefghij"),
         ("y",) * 10,
         ("f", "m") * 5,
-        ("train",) * 6 + ("test-pro", "test-anti", "other", "dev"),
+        ("train",) * 5 + ("Train", "test-pro", "test-anti", "TEST", "Validation"),
         name="n",
         source="s",
     )
     spec = make_spec("bios")
-    assert splits_of(spec, texts).tolist() == ["train"] * 6 + ["test", "test", "", "dev"]
+    assert splits_of(spec, texts).tolist() == ["train"] * 6 + ["test", "test", "test", "dev"]
     joined = splits_of(make_spec("bios", dev_to_train=0.9), texts)
-    assert joined.tolist() == ["train"] * 6 + ["test", "test", "", "train"]
+    assert joined.tolist() == ["train"] * 6 + ["test", "test", "test", "train"]
+    with pytest.raises(LabelError, match="says 'held', 'other'"):
+        splits_of(spec, replace(texts, splits=("train",) * 8 + ("other", "held")))
     drawn = Representations(
         np.eye(3),
         np.array(list("abc")),

@@ -1,5 +1,8 @@
 """The protocol on rows of a known law: claims hold, interrupted work goes on, damaged work is done again."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 
 import repsurgery as rs
 from repsurgery import metrics
+from repsurgery.baselines import FairPostProcessing
 from repsurgery.classifiers import SoftmaxRegression
 from repsurgery.datasets import make_bios
 from repsurgery.errors import CacheWarning, DataError, LabelError
@@ -208,3 +212,75 @@ def test_balancing_weights_make_labels_and_concepts_independent():
     for concept in "fm":
         mass = [w[(y == label) & (z == concept)].sum() for label in "ab"]
         assert mass[0] / sum(mass) == pytest.approx(0.4)
+
+
+def test_chance_is_that_of_the_rows_that_are_asked(tmp_path):
+    study = rows()
+    few = np.flatnonzero(study.dev.z == "female")[:20]
+    kept = np.concatenate([few, np.flatnonzero(study.dev.z == "male")])
+    lopsided = replace(study, dev=Part(study.dev.X[kept], study.dev.y[kept], study.dev.z[kept]))
+    spec = replace(SPEC, methods=("base",), cosine_rows=0, probe_rows=0)
+    found = run_setting(spec, lopsided, Stages.of(tmp_path, {}), announce=silent)
+    assert found.chance == pytest.approx(metrics.chance_level(lopsided.dev.z)) and found.chance > 0.6
+
+
+def test_post_processing_is_fitted_on_dev_and_given_the_groups_it_names(study, tmp_path):
+    # a gate that errs, so that gold and predicted groups differ
+    spec = replace(SPEC, methods=("base", "xian"), concept_classifier="linear", early_stopping=False, alphas=(0.0,))
+    found = run_setting(spec, study, Stages.of(tmp_path, {}), announce=silent)
+    gate, _ = concept_gate(spec, study.train, Stages.of(tmp_path, {}))
+    head = SoftmaxRegression().fit(study.train.X, study.train.y)
+    dev, test = (head.predict_proba(part.X) for part in (study.dev, study.test))
+    for criterion in ("demographic-parity", "equal-opportunity"):
+        for group in ("gold", "predicted"):
+            z_dev, z_test = (p.z if group == "gold" else gate.predict(p.X) for p in (study.dev, study.test))
+            post = FairPostProcessing(alpha=0.0, criterion=criterion).fit(dev, z_dev, classes=head.classes_)
+            result = found.method(f"xian {criterion} 0 {group}")
+            assert result.facts["objective"] == pytest.approx(post.objective_, abs=1e-5)
+            accuracy = np.mean(post.predict(test, z_test) == study.test.y)
+            assert result.measures["test.accuracy"].value == pytest.approx(accuracy, abs=0.01)
+    objectives = [
+        found.method(f"xian demographic-parity 0 {group}").facts["objective"] for group in ("gold", "predicted")
+    ]
+    assert abs(objectives[0] - objectives[1]) > 1e-4
+
+
+def test_alphas_that_differ_in_the_eighth_digit_are_two_rows(study, tmp_path):
+    choices = {"methods": ("base", "xian"), "criteria": ("demographic-parity",), "post_groups": ("gold",)}
+    spec = replace(SPEC, **choices, alphas=(0.0123456, 0.01234561))
+    found = run_setting(spec, study, Stages.of(tmp_path, {}), announce=silent)
+    assert len([m for m in found.methods if m.method.startswith("xian")]) == 2
+
+
+def test_probes_are_judged_on_rows_they_never_saw(tmp_path):
+    # with more dimensions than rows a probe knows its own rows by heart, and nothing of others
+    rng = np.random.default_rng(0)
+    parts = [
+        Part(rng.normal(size=(n, 200)), np.repeat(["a", "b"], n // 2), rng.permutation(["f", "m"] * (n // 2)))
+        for n in (100, 40, 400)
+    ]
+    spec = make_spec("bios", source="f", target="m", methods=["base"], neighbour_counts=[], cosine_rows=0, resamples=5)
+    found = run_setting(spec, StudyRows(*parts), Stages.of(tmp_path, {}), announce=silent)
+    assert found.methods[0].measures["probe.linear"].value < 0.7
+
+
+def test_the_first_rows_are_looked_at_where_the_study_says_so(study, result, tmp_path):
+    spec = replace(SPEC, methods=("base",), neighbour_rows=100, cosine_sample="first", cosine_rows=20, probe_rows=0)
+    base = run_setting(spec, study, Stages.of(tmp_path, {}), announce=silent).method("base")
+    dev = study.dev
+    expected = metrics.neighbour_bias(dev.X[:100], dev.z[:100], k=[1, 8], queries=100)
+    assert {int(k): e.value for k, e in base.neighbours.items()} == pytest.approx(expected)
+    first = np.concatenate([np.flatnonzero(dev.z == c)[:20] for c in ("female", "male")])
+    U = dev.X[first] / np.linalg.norm(dev.X[first], axis=1, keepdims=True)
+    np.testing.assert_allclose(base.cosine.matrix(), U @ U.T, atol=0.5 / 127 + 1e-5)
+
+
+def test_rows_left_by_a_killed_run_are_cleared_away(study, tmp_path):
+    stages = Stages.of(tmp_path, {})
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    (stages.folder / f"rows-{killed.pid}-abc").mkdir()
+    (stages.folder / f"rows-{os.getpid()}-abc").mkdir()  # of a run that still goes on
+    with stages.scratch() as folder:
+        assert folder.is_dir()
+    assert [path.name for path in stages.folder.iterdir()] == [f"rows-{os.getpid()}-abc"]

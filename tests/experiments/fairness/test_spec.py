@@ -60,6 +60,14 @@ def test_a_file_holds_the_differences_and_gives_the_study_back(tmp_path, experim
         ({"resamples": 0}, "at least 1"),
         ({"seed": 1.5}, "must be int"),
         ({"seed": True}, "must be int"),
+        ({"seed": -1}, "at least 0"),
+        ({"post_groups": ["Gold"]}, "list of 'gold' or 'predicted'"),
+        ({"criteria": ["parity"]}, "'demographic-parity' or 'equal-opportunity'"),
+        ({"alphas": [0.1, -0.1]}, "at least 0"),
+        ({"neighbour_counts": [0]}, "at least 1"),
+        ({"probe_rows": -1}, "at least 0"),
+        ({"components": -7}, "at least -1"),
+        ({"ridge": float("nan")}, "must be float"),
     ],
 )
 def test_a_wrong_choice_is_named_with_the_right_ones(differences, words):

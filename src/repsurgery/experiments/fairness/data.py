@@ -38,6 +38,7 @@ SOURCES: Mapping[str, Callable[..., ConceptTexts]] = MappingProxyType(
     }
 )
 """Loaders by name; each looks into the given folder, else where `REPSURGERY_DATA` points."""
+_DEV = ("dev", "development", "val", "valid", "validation")
 SYNTHETIC = "synthetic-bios"
 """Vectors instead of texts: Bias in Bios as a law that can be drawn from."""
 
@@ -78,17 +79,23 @@ def _require_concepts(spec: StudySpec, found: NDArray[np.str_]) -> None:
 
 
 def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[np.str_]:
-    """Return "train", "dev", "test" or "" for each row: as the data say, else at random.
+    """Return "train", "dev" or "test" for each row, or "" for none: as the data say, else at random.
 
-    Names that begin with "test" are all test rows; other unknown names are left out.
+    Case does not matter, "validation" and its short forms are dev, and names that begin with "test" are all test.
     """
     if isinstance(data, Representations):
         return _named(len(data), data.splits)
     if not data.splits:
         return random_splits(len(data.concepts), spec.seed)
-    names = np.asarray(data.splits)
+    names = np.char.lower(np.asarray(data.splits))
     names = np.where(np.char.startswith(names, "test"), "test", names)
-    names = np.where(np.isin(names, SPLITS), names, "")
+    names = np.where(np.isin(names, _DEV), "dev", names)
+    unknown = np.unique(names[~np.isin(names, SPLITS)])
+    if len(unknown):
+        raise LabelError(
+            f"The column of splits says {', '.join(map(repr, unknown[:5].tolist()))}; it must say train, dev (or validation) or "
+            "test in every row. Rename them, or remove those rows."
+        )
     if "dev" not in names:
         # nothing was set aside to look at: a tenth of the training rows is
         _rename(names, "train", "dev", 0.1, spec.seed)

@@ -69,14 +69,15 @@ def _judge_predictions(
     intervals = metrics.fairness_intervals(part.y, predictions, part.z, resamples=spec.resamples, seed=spec.seed)
     for name, y_hat in predictions.items():
         here = measures[name]
-        for measure in ("accuracy", "tpr_gap_rms"):
-            one: Bootstrapped = getattr(intervals[name], measure)
+        for measure in ("accuracy", "tpr_gap_rms", "tpr_gap_rms_predicted"):
+            one: Bootstrapped | None = getattr(intervals[name], measure)
+            if one is None:
+                continue
             here[f"{split}.{measure}"] = _estimate(one.estimate)
             if one.difference is not None:
                 differences[name][f"{split}.{measure}"] = _estimate(one.difference)
         plain = {
             "tpr_gap_noise": metrics.tpr_gap_noise(part.y, y_hat, part.z),
-            "tpr_gap_rms_predicted": metrics.tpr_gap_rms_predicted(part.y, y_hat, part.z),
             "demographic_parity": metrics.demographic_parity_difference(y_hat, part.z),
             "equalized_odds": metrics.equalized_odds_difference(part.y, y_hat, part.z),
         }

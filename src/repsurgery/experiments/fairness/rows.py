@@ -1,5 +1,6 @@
 """`Rows`: the three splits of a study, and how the concept and the task are coded."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import DataError, LabelError
 
-__all__ = ["SPLITS", "Part", "StudyRows", "random_splits"]
+__all__ = ["SPLITS", "Part", "StudyRows", "random_splits", "require_comparable"]
 
 SPLITS = ("train", "dev", "test")
 _SHARES = (0.65, 0.10, 0.25)
@@ -35,16 +36,7 @@ class StudyRows:
     test: Part
 
     def __post_init__(self) -> None:
-        for name in SPLITS:
-            part = getattr(self, name)
-            if len(part) == 0:
-                raise DataError(f"The split '{name}' has no rows. Name the splits train, dev and test, or give none.")
-        concepts = np.unique(np.concatenate([self.train.z, self.dev.z, self.test.z]))
-        if len(concepts) != 2:
-            raise LabelError(
-                f"The concept has {len(concepts)} values ({', '.join(concepts[:5])}); this study needs two. "
-                "Keep the rows of two of them."
-            )
+        require_comparable({name: (part.y, part.z) for name, part in self.parts.items()})
 
     @property
     def has_task(self) -> bool:
@@ -55,6 +47,31 @@ class StudyRows:
     def parts(self) -> dict[str, Part]:
         """The splits by name."""
         return {name: getattr(self, name) for name in SPLITS}
+
+
+def require_comparable(parts: Mapping[str, tuple[NDArray[np.str_], NDArray[np.str_]]]) -> None:
+    """Raise unless every split (labels, concepts) has rows of the same two concepts, and the task a choice."""
+    for name, (_, z) in parts.items():
+        if len(z) == 0:
+            raise DataError(f"The split '{name}' has no rows. Name the splits train, dev and test, or give none.")
+    concepts = np.unique(np.concatenate([z for _, z in parts.values()]))
+    if len(concepts) != 2:
+        raise LabelError(
+            f"The concept has {len(concepts)} values ({', '.join(concepts[:5])}); this study needs two. "
+            "Keep the rows of two of them."
+        )
+    for name, (_, z) in parts.items():
+        if len(np.unique(z)) < 2:
+            raise LabelError(
+                f"All {len(z)} rows of the split '{name}' have the concept '{z[0]}'; each split needs both "
+                f"{' and '.join(concepts)}. Split the rows anew, or give more of them."
+            )
+    labels = np.unique(np.concatenate([y for y, _ in parts.values()]))
+    if len(labels) > 1 and len(np.unique(parts["train"][0])) < 2:
+        raise LabelError(
+            f"All training rows have the label '{parts['train'][0][0]}', and there are {len(labels)}; a classifier "
+            "needs at least two. Split the rows anew, or leave the task out with an empty label."
+        )
 
 
 def random_splits(n: int, seed: int) -> NDArray[np.str_]:

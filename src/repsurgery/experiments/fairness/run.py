@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import row_blocks
 from repsurgery.datasets import ConceptTexts, Representations, sample_ratio
+from repsurgery.experiments.fairness.components import PrincipalAxes
 from repsurgery.experiments.fairness.data import load_data, splits_of
-from repsurgery.experiments.fairness.encoders import encode_texts, encoder_of
+from repsurgery.experiments.fairness.encoders import ENCODERS, encode_texts
 from repsurgery.experiments.fairness.notes import study_notes
-from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows
+from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows, require_comparable
 from repsurgery.experiments.fairness.setting import run_setting
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.experiments.fairness.stages import Stages
 from repsurgery.lm.folders import cache_root
-from repsurgery.moments import Moments
 from repsurgery.results import StudyRecord, environment
 
-__all__ = ["principal_rows", "run_study"]
+__all__ = ["run_study"]
 
 Announce = Callable[[str], None]
 # these choose what is run and shown, not what any one stage computes
@@ -66,8 +65,9 @@ def run_study(
     for ratio, index in parts.items():
         words = "" if ratio is None else f"ratio {ratio:g}: "
         with clock.step(f"{words}every method"):
-            rows = _rows(spec, data, X, index)
-            stages = Stages.of(work / "stages", _identity(spec, data, encoder, index))
+            axes = _axes(spec, X, encoder, parts, index)
+            rows = _rows(data, X, index, axes)
+            stages = Stages.of(work / "stages", _identity(spec, data, encoder, index, axes))
             told = _prefixed(announce, words)
             settings.append(run_setting(spec, rows, stages, ratio=ratio, announce=told))
     return StudyRecord(
@@ -104,7 +104,7 @@ def _pool(spec: StudySpec, data: ConceptTexts | Representations) -> ConceptTexts
 def _parts(spec: StudySpec, data: ConceptTexts | Representations) -> dict[float | None, Index]:
     if spec.experiment == "bios":
         names = splits_of(spec, data)
-        return {None: {split: np.flatnonzero(names == split) for split in SPLITS}}
+        return _checked(data, {None: {split: np.flatnonzero(names == split) for split in SPLITS}})
     found: dict[float | None, Index] = {}
     for ratio in spec.ratios:
         drawn = sample_ratio(
@@ -117,7 +117,15 @@ def _parts(spec: StudySpec, data: ConceptTexts | Representations) -> dict[float 
             seed=spec.seed,
         )
         found[ratio] = dict(zip(SPLITS, drawn, strict=True))
-    return found
+    return _checked(data, found)
+
+
+def _checked(data: ConceptTexts | Representations, parts: dict[float | None, Index]) -> dict[float | None, Index]:
+    # before any text is read: reading may take an hour
+    y, z = np.asarray(data.labels), np.asarray(data.concepts)
+    for index in parts.values():
+        require_comparable({name: (y[rows], z[rows]) for name, rows in index.items()})
+    return parts
 
 
 def _encoded(
@@ -131,32 +139,33 @@ def _encoded(
     if isinstance(data, Representations):
         return data.X, {"name": "none", "dim": int(data.X.shape[1]), "digest": data.digest}
     # texts that no ratio draws are not read
-    used = np.unique(np.concatenate([index for part in parts.values() for index in part.values()]))
+    used = _used(parts)
     read, facts = encode_texts(spec, [data.texts[i] for i in used], work=work, progress=progress)
-    count = encoder_of(spec).components if spec.components < 0 else spec.components
-    if count and count < read.shape[1]:
-        train = next(iter(parts.values()))["train"]
-        chosen = read if spec.components_from == "all" else read[np.searchsorted(used, train)]
-        read = principal_rows(read, chosen, count)
-        facts |= {"components": count, "components_from": spec.components_from}
     X = np.empty((len(data.texts), read.shape[1]), dtype=np.float32)
     X[used] = read
     return X, facts
 
 
-def principal_rows(X: NDArray[Any], chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
-    """Return ``X`` (n, d) along the first ``count`` principal components of the ``chosen`` rows, centred on them."""
-    moments = Moments.of(chosen)
-    axes = np.linalg.eigh(moments.covariance)[1][:, ::-1][:, :count]
-    out = np.empty((len(X), count), dtype=np.float32)
-    for block in row_blocks(*X.shape):
-        out[block] = (X[block] - moments.mean) @ axes
-    return out
-
-
-def _rows(spec: StudySpec, data: ConceptTexts | Representations, X: NDArray[Any], index: Index) -> StudyRows:
+def _rows(data: ConceptTexts | Representations, X: NDArray[Any], index: Index, axes: PrincipalAxes | None) -> StudyRows:
     y, z = np.asarray(data.labels), np.asarray(data.concepts)
-    return StudyRows(**{name: Part(_take(X, rows), y[rows], z[rows]) for name, rows in index.items()})
+    taken = {name: _take(X, rows) for name, rows in index.items()}
+    seen = taken if axes is None else {name: axes(rows) for name, rows in taken.items()}
+    return StudyRows(**{name: Part(seen[name], y[rows], z[rows]) for name, rows in index.items()})
+
+
+def _axes(
+    spec: StudySpec, X: NDArray[Any], encoder: dict[str, Any], parts: dict[float | None, Index], index: Index
+) -> PrincipalAxes | None:
+    usual = ENCODERS[encoder["name"]].components if encoder["name"] in ENCODERS else 0
+    count = usual if spec.components < 0 else spec.components
+    if count == 0 or count >= X.shape[1]:
+        return None
+    chosen = _used(parts) if spec.components_from == "all" else np.sort(index["train"])
+    return PrincipalAxes.of(X[chosen], count)
+
+
+def _used(parts: dict[float | None, Index]) -> NDArray[np.intp]:
+    return np.unique(np.concatenate([index for part in parts.values() for index in part.values()]))
 
 
 def _take(X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -167,13 +176,18 @@ def _take(X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
 
 
 def _identity(
-    spec: StudySpec, data: ConceptTexts | Representations, encoder: dict[str, Any], index: Index
+    spec: StudySpec,
+    data: ConceptTexts | Representations,
+    encoder: dict[str, Any],
+    index: Index,
+    axes: PrincipalAxes | None,
 ) -> dict[str, Any]:
     sha = hashlib.sha256()
     for name in SPLITS:
         sha.update(f"{name}|{len(index[name])}|".encode() + np.asarray(index[name], dtype=np.int64).tobytes())
     choices = {name: value for name, value in spec.to_dict().items() if name not in _NOT_IDENTITY}
-    return {"spec": choices, "data": data.digest, "encoder": encoder, "rows": sha.hexdigest()}
+    seen = {} if axes is None else {"axes": axes.digest()}
+    return {"spec": choices, "data": data.digest, "encoder": encoder, "rows": sha.hexdigest(), **seen}
 
 
 def _data_facts(data: ConceptTexts | Representations) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """One training set, every method: the protocol itself."""
 
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ def run_setting(
         if method == "xian":
             continue
         announce(method)
-        done[method] = stages.get(method, partial(_steered_stage, spec, method, rows, gate, read, stages.folder))
+        done[method] = stages.get(method, partial(_steered_stage, spec, method, rows, gate, read, stages))
     if "xian" in spec.methods and rows.has_task:
         announce("xian: post-processing of the base's scores")
         done |= _post_processed(spec, rows, read, stages, done["base"])
@@ -55,10 +53,10 @@ def run_setting(
 
 
 def _steered_stage(
-    spec: StudySpec, method: str, rows: StudyRows, gate: Gate, read: Mapping[str, NDArray[Any]], folder: Path
+    spec: StudySpec, method: str, rows: StudyRows, gate: Gate, read: Mapping[str, NDArray[Any]], stages: Stages
 ) -> Contents:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="rows-") as scratch, remarked() as remarks:
-        steered = steer_rows(spec, method, rows, gate, read, Path(scratch))
+    with stages.scratch() as folder, remarked() as remarks:
+        steered = steer_rows(spec, method, rows, gate, read, folder)
         arrays, numbers = look(spec, rows, steered)
         head = fit_head(spec, rows, steered) if rows.has_task else None
     header: dict[str, Any] = {
@@ -86,10 +84,15 @@ def _post_processed(
         for group in spec.post_groups:
             groups = {name: part.z if group == "gold" else read[name] for name, part in rows.parts.items()}
             for alpha in spec.alphas:
-                name = f"xian {criterion} {alpha:g} {group}"
+                name = f"xian {criterion} {_short(alpha)} {group}"
                 choices = {"criterion": criterion, "alpha": float(alpha), "group": group}
                 found[name] = stages.get(name.replace(" ", "-"), partial(_post_stage, base, groups, choices))
     return found
+
+
+def _short(alpha: float) -> str:
+    # every digit: two alphas are never one row
+    return repr(float(alpha)).removesuffix(".0")
 
 
 def _post_stage(base: Contents, groups: Mapping[str, NDArray[Any]], choices: Mapping[str, Any]) -> Contents:

@@ -1,12 +1,12 @@
 """`StudySpec`: every choice of a fairness study, by name; a run is a preset and its differences."""
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
@@ -121,8 +121,11 @@ class StudySpec:
     tpr_classes: Literal["all", "predicted"] = "all"
     ridge: float = 1e-5
     alphas: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.1)
-    criteria: tuple[str, ...] = ("demographic-parity", "equal-opportunity")
-    post_groups: tuple[str, ...] = ("predicted", "gold")
+    criteria: tuple[Literal["demographic-parity", "equal-opportunity"], ...] = (
+        "demographic-parity",
+        "equal-opportunity",
+    )
+    post_groups: tuple[Truth, ...] = ("predicted", "gold")
     neighbour_counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
     neighbour_queries: int = 1000
     neighbour_rows: int = 0
@@ -146,9 +149,11 @@ class StudySpec:
         object.__setattr__(self, "methods", tuple(dict.fromkeys(("base", *self.methods))))
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two concepts.")
-        for name in ("max_length", "head_epochs", "neighbour_queries", "per_cell", "resamples", "audit_rows"):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        for least, names in _LEAST.items():
+            for name in names:
+                values = getattr(self, name)
+                if min(values if isinstance(values, tuple) else (values,), default=least) < least:
+                    raise ParameterError(f"{name} is {values}; it must be at least {least}.")
         if not 0 <= self.dev_to_train < 1:
             raise ParameterError(f"dev_to_train is {self.dev_to_train}; it must be a share below 1.")
         if any(not 0 < ratio < 1 for ratio in self.ratios):
@@ -160,6 +165,12 @@ class StudySpec:
         """Return every choice as plain JSON-ready values."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
+
+_LEAST: Mapping[int, tuple[str, ...]] = {
+    1: ("max_length", "head_epochs", "neighbour_queries", "neighbour_counts", "per_cell", "resamples", "audit_rows"),
+    0: ("neighbour_rows", "cosine_rows", "probe_rows", "ridge", "alphas", "seed"),
+    -1: ("components",),
+}
 
 _BIOS_PAPER: Mapping[str, Any] = {"source": "male", "target": "female", "data": "bios"}
 _BIOS_RELEASED: Mapping[str, Any] = {
@@ -242,8 +253,7 @@ def _require_types(spec: StudySpec) -> None:
     for name, hint in get_type_hints(StudySpec).items():
         value = getattr(spec, name)
         if not _fits(value, hint):
-            words = " or ".join(map(repr, get_args(hint))) if get_origin(hint) is Literal else _name(hint)
-            raise ParameterError(f"{name} is {value!r}; it must be {words}.")
+            raise ParameterError(f"{name} is {value!r}; it must be {_in_words(hint)}.")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -252,9 +262,13 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
     if hint is float:
-        return isinstance(value, float | int) and not isinstance(value, bool)
+        return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
 
 
-def _name(hint: type | UnionType) -> str:
-    return f"a list of {get_args(hint)[0].__name__}" if get_origin(hint) is tuple else getattr(hint, "__name__", "")
+def _in_words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"a list of {_in_words(get_args(hint)[0])}"
+    return str(hint.__name__)

@@ -2,8 +2,12 @@
 
 import hashlib
 import json
+import os
+import shutil
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +53,27 @@ class Stages:
             try:
                 return read_file(path, kind=KIND)
             except FileFormatError as error:
-                warnings.warn(f"{error} It is computed again.", CacheWarning, stacklevel=3)
+                warnings.warn(f"The stage '{name}' is computed again: {error}", CacheWarning, stacklevel=3)
         found = compute()
         # written and read back alike: a resumed run sees exactly what the first one saw
         write_file(path, found)
         return read_file(path, kind=KIND)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Lend a folder for rows on disk; those of processes that were killed are cleared away."""
+        for left in self.folder.glob("rows-*"):
+            if not _alive(int(left.name.split("-")[1])):
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=f"rows-{os.getpid()}-") as folder:
+            yield Path(folder)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
