@@ -92,9 +92,10 @@ def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[
     names = np.where(np.isin(names, _DEV), "dev", names)
     unknown = np.unique(names[~np.isin(names, SPLITS)])
     if len(unknown):
+        shown = ", ".join(map(repr, unknown[:5].tolist()))
         raise LabelError(
-            f"The column of splits says {', '.join(map(repr, unknown[:5].tolist()))}; it must say train, dev (or validation) or "
-            "test in every row. Rename them, or remove those rows."
+            f"The column of splits says {shown}; it must say train, dev (or validation) or test in every row. "
+            "Rename them, or remove those rows."
         )
     if "dev" not in names:
         # nothing was set aside to look at: a tenth of the training rows is
