@@ -155,3 +155,16 @@ def test_shares_lose_their_zero_but_never_their_sign(value, signed, shown):
 
 def test_an_estimate_that_is_absent_is_a_dash():
     assert estimate(None) == "–"
+
+
+def test_the_study_chooses_the_classes_of_the_gap():
+    everyone, predicted = bios_record(), bios_record(spec={"preset": "released", "tpr_classes": "predicted"})
+    held = everyone.settings[0].method("base").measures
+    overall, chosen = (column(tables(record)["TPR gap RMS"], "TPR gap RMS")[0] for record in (everyone, predicted))
+    assert overall.startswith(fraction(held["test.tpr_gap_rms"].value))
+    assert chosen.startswith(fraction(held["test.tpr_gap_rms_predicted"].value)) and chosen != overall
+    other = tables(everyone)["Other measures"]
+    assert column(other, "TPR gap RMS, all classes")[0] == overall
+    assert column(other, "TPR gap RMS, classes predicted")[0] == chosen
+    assert "all classes with both groups" in tables(everyone)["TPR gap RMS"].caption
+    assert "So do ours" in tables(predicted)["TPR gap RMS"].caption

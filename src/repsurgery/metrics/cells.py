@@ -34,8 +34,10 @@ def encode(y: Any, y_hat: Any, concept: Any, sample_weight: Any, *, caller: str)
 def encode_labels(y: Any, *, caller: str) -> tuple[list[Label], Codes]:
     """Return the sorted classes of ``y`` and the class index of each row; nothing is not a measurement."""
     y = as_rows(y)
-    n = 0 if y is None else len(y)
-    if y is not None and n == 0:
+    if y is None or np.ndim(y) == 0:
+        raise LabelError(f"{caller} got {y!r} for labels; give one label per row, in a list or an array.")
+    n = len(y)
+    if n == 0:
         raise LabelError(f"{caller} got no labels; give at least one row.")
     return check_labels(y, n, caller=caller)
 
