@@ -141,3 +141,12 @@ def test_without_a_record_nothing_is_written(tmp_path):
     with pytest.raises(RecordError, match="repsurgery reproduce"):
         write_study_report([], tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_studies_of_one_kind_are_told_apart_by_what_differs(tmp_path):
+    plain = {"preset": "paper", "fit_weights": "rows", "seed": 0, "ratios": [0.5]}
+    records = [bios_record(spec=plain), bios_record(spec={**plain, "fit_weights": "balanced"})]
+    text = write_study_report(records, tmp_path).read_text()
+    assert "(fit_weights rows)" in text and "(fit_weights balanced)" in text and "seed 0)" not in text
+    alone = write_study_report(records[:1], tmp_path / "alone").read_text()
+    assert "(fit_weights" not in alone

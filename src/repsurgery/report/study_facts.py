@@ -8,12 +8,27 @@ from repsurgery.report.study_rows import by_method, is_sweep, key, lead, measure
 from repsurgery.report.tables import Table, number
 from repsurgery.results import Setting, StudyRecord, environment
 
-__all__ = ["cautions", "fact_tables", "summary_table", "title_of"]
+__all__ = ["cautions", "distinctions", "fact_tables", "summary_table", "title_of"]
 
 
 def title_of(record: StudyRecord) -> str:
     """Return a study's name: experiment, data, encoder."""
     return f"{record.experiment}: {record.data.get('name', '–')}, {record.encoder.get('name', '–')}"
+
+
+def distinctions(records: Sequence[StudyRecord]) -> list[str]:
+    """Return for each study the options that tell it from others of the same experiment, data, encoder and preset."""
+    found = []
+    for record in records:
+        kin = [other for other in records if _kind(other) == _kind(record)]
+        names = [name for name, value in record.spec.items() if isinstance(value, str | int | float)]
+        varying = [name for name in names if any(other.spec.get(name) != record.spec[name] for other in kin)]
+        found.append(", ".join(f"{name} {record.spec[name]}" for name in varying))
+    return found
+
+
+def _kind(record: StudyRecord) -> tuple[str, Any]:
+    return title_of(record), record.spec.get("preset")
 
 
 def cautions(record: StudyRecord) -> list[str]:
@@ -29,8 +44,11 @@ def cautions(record: StudyRecord) -> list[str]:
 
 def summary_table(records: Sequence[StudyRecord]) -> Table:
     """Return one row for each study: what it is, and its TPR gap before and at its lowest."""
-    headings = ("study", "experiment", "data", "encoder", "preset", "date", "TPR gap: base → lowest", "accuracy")
-    rows = tuple((str(i), *_summary(record)) for i, record in enumerate(records, 1))
+    headings = ("study", "experiment", "data", "encoder", "preset", "differs in", "TPR gap: base → lowest", "accuracy")
+    told = distinctions(records)
+    rows = tuple(
+        (str(i), *_summary(record, words)) for i, (record, words) in enumerate(zip(records, told, strict=True), 1)
+    )
     caption = (
         "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, with the "
         "accuracy beside that of the base; of studies with several ratios, at the largest."
@@ -38,9 +56,9 @@ def summary_table(records: Sequence[StudyRecord]) -> Table:
     return Table("Summary", headings, rows, caption, keys=6)
 
 
-def _summary(record: StudyRecord) -> tuple[str, ...]:
+def _summary(record: StudyRecord, differs: str) -> tuple[str, ...]:
     words = (record.experiment, record.data.get("name"), record.encoder.get("name"), record.spec.get("preset"))
-    return (*("–" if word is None else str(word) for word in words), record.created, *_lowest(record))
+    return (*("–" if word is None else str(word) for word in words), differs or "–", *_lowest(record))
 
 
 def _lowest(record: StudyRecord) -> tuple[str, str]:

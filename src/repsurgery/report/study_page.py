@@ -9,7 +9,7 @@ from pathlib import Path
 from repsurgery.errors import RecordError
 from repsurgery.report import html, markdown
 from repsurgery.report.numbers import fraction
-from repsurgery.report.study_facts import cautions, fact_tables, summary_table, title_of
+from repsurgery.report.study_facts import cautions, distinctions, fact_tables, summary_table, title_of
 from repsurgery.report.study_plots import plot_cosines, plot_neighbours, plot_ratios
 from repsurgery.report.study_tables import result_tables
 from repsurgery.report.tables import Table
@@ -71,7 +71,8 @@ def write_study_report(records: Iterable[StudyRecord], folder: str | os.PathLike
     held = list(records)
     if not held:
         raise RecordError("There are no records to report. Run `repsurgery reproduce` first, or name its files.")
-    studies = [_study(i, record) for i, record in enumerate(held, 1)]
+    told = distinctions(held)
+    studies = [_study(i, record, words) for i, (record, words) in enumerate(zip(held, told, strict=True), 1)]
     summary = summary_table(held)
     page, text = _page(summary, studies), _text(summary, studies)
     for study in studies:
@@ -81,12 +82,12 @@ def write_study_report(records: Iterable[StudyRecord], folder: str | os.PathLike
     return write_whole(page, Path(folder) / "index.html")
 
 
-def _study(number: int, record: StudyRecord) -> _Study:
-    seconds = sum(record.seconds.values())
+def _study(number: int, record: StudyRecord, differs: str) -> _Study:
+    preset, seconds = record.spec.get("preset", "–"), sum(record.seconds.values())
     return _Study(
         anchor=f"study-{number}",
-        title=f"{number}. {title_of(record)}",
-        lead=f"Preset {record.spec.get('preset', '–')}, run on {record.created} in {seconds:.0f} seconds.",
+        title=f"{number}. {title_of(record)}" + (f" ({differs})" if differs else ""),
+        lead=f"Preset {preset}, finished on {record.created}; its last leg took {seconds:.0f} seconds.",
         cautions=cautions(record),
         results=result_tables(record),
         drawings=_drawings(f"study-{number}", record),
