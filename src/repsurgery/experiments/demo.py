@@ -1,8 +1,5 @@
 """The demonstration: a real model, rude against courteous sentences, three methods, and what each does."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +9,7 @@ from repsurgery import lm
 from repsurgery.arrays import Rows
 from repsurgery.datasets import LabelledTexts, load_courtesy, load_prompts
 from repsurgery.errors import DataError
+from repsurgery.experiments.clock import Announce, Clock
 from repsurgery.experiments.evaluation import Bench, evaluate
 from repsurgery.experiments.neutral import NEUTRAL
 from repsurgery.experiments.notes import notes
@@ -23,8 +21,6 @@ from repsurgery.results import DemoRecord, Outcome, Scope, environment
 from repsurgery.scorers import LinearScorer, ToxicityScorer
 
 __all__ = ["Subject", "run_demo"]
-
-Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +63,7 @@ def run_demo(
     announce : function of one text
         Told what begins.
     """
-    clock = _Clock(announce)
+    clock = Clock(announce)
     with one_thread_each():
         with clock.step(f"Loading {model} (converted once, on first use)"):
             subject = subject or Subject()
@@ -148,19 +144,3 @@ def _read(pair: list[Twin], subject: Subject, scale: Scale, site: str, seed: int
 def _model_name(model: str) -> str:
     embedded = EMBEDDED.get(model)
     return model if embedded is None else f"{embedded.description} ({embedded.requirement})"
-
-
-class _Clock:
-    """Announces steps and notes how long each took."""
-
-    def __init__(self, announce: Announce) -> None:
-        self._announce = announce
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Time the block."""
-        self._announce(name)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start

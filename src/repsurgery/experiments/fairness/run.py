@@ -3,10 +3,6 @@
 import datetime
 import hashlib
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.datasets import ConceptTexts, Representations, sample_ratio
+from repsurgery.experiments.clock import Announce, Clock
 from repsurgery.experiments.fairness.components import PrincipalAxes
 from repsurgery.experiments.fairness.data import load_data, splits_of
 from repsurgery.experiments.fairness.encoders import ENCODERS, encode_texts
@@ -27,7 +24,6 @@ from repsurgery.results import StudyRecord, environment
 
 __all__ = ["run_study"]
 
-Announce = Callable[[str], None]
 # these choose what is run and shown, not what any one stage computes
 _NOT_IDENTITY = ("methods", "resamples", "alphas", "criteria", "post_groups", "ratios", "tpr_classes")
 
@@ -55,7 +51,7 @@ def run_study(
         Told what begins.
     """
     work = Path(work_dir) if work_dir is not None else cache_root() / "studies"
-    clock = _Clock(announce)
+    clock = Clock(announce)
     with clock.step(f"data: {_name(spec.data)}"):
         data = _pool(spec, load_data(spec, data_dir, work=work / "synthetic"))
         parts = _parts(spec, data)
@@ -210,17 +206,3 @@ def _counts(data: ConceptTexts | Representations) -> dict[str, dict[str, int]]:
 
 def _prefixed(announce: Announce, words: str) -> Announce:
     return lambda step: announce(f"{words}{step}")
-
-
-@dataclass(slots=True)
-class _Clock:
-    announce: Announce
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Announce a step and keep how long it took."""
-        self.announce(name)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - start, 1)

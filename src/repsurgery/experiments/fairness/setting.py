@@ -1,6 +1,6 @@
 """One training set, every method: the protocol itself."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery import metrics
 from repsurgery.baselines import FairPostProcessing
+from repsurgery.experiments.clock import Announce
 from repsurgery.experiments.fairness.concept import concept_gate
 from repsurgery.experiments.fairness.heads import fit_head
 from repsurgery.experiments.fairness.judging import judge
@@ -23,8 +24,6 @@ from repsurgery.gates import Gate
 from repsurgery.results import Setting
 
 __all__ = ["run_setting"]
-
-Announce = Callable[[str], None]
 
 
 def run_setting(
