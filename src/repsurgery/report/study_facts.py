@@ -44,7 +44,7 @@ def cautions(record: StudyRecord) -> list[str]:
 
 def summary_table(records: Sequence[StudyRecord]) -> Table:
     """Return one row for each study: what it is, and its TPR gap before and at its lowest."""
-    headings = ("study", "experiment", "data", "encoder", "preset", "differs in", "TPR gap: base → lowest", "accuracy")
+    headings = ("study", "experiment", "data", "encoder", "preset", "TPR gap: base → lowest", "accuracy", "differs in")
     told = distinctions(records)
     rows = tuple(
         (str(i), *_summary(record, words)) for i, (record, words) in enumerate(zip(records, told, strict=True), 1)
@@ -53,12 +53,13 @@ def summary_table(records: Sequence[StudyRecord]) -> Table:
         "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, with the "
         "accuracy beside that of the base; of studies with several ratios, at the largest."
     )
-    return Table("Summary", headings, rows, caption, keys=6)
+    return Table("Summary", headings, rows, caption, keys=5)
 
 
 def _summary(record: StudyRecord, differs: str) -> tuple[str, ...]:
     words = (record.experiment, record.data.get("name"), record.encoder.get("name"), record.spec.get("preset"))
-    return (*("–" if word is None else str(word) for word in words), differs or "–", *_lowest(record))
+    # what differs may be long, so it comes last and never pushes the figures out of sight
+    return (*("–" if word is None else str(word) for word in words), *_lowest(record), differs or "–")
 
 
 def _lowest(record: StudyRecord) -> tuple[str, str]:
