@@ -5,19 +5,22 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from repsurgery.errors import RecordError
 from repsurgery.results.study import StudyRecord
+from repsurgery.results.toxicity import ToxicityRecord
 
-__all__ = ["SCHEMA", "read_record", "read_records", "write_record"]
+__all__ = ["SCHEMA", "Record", "read_record", "read_records", "write_record"]
+
+Record: TypeAlias = StudyRecord | ToxicityRecord
 
 _CIRCUMSTANCES = ("created", "seconds", "environment")
 SCHEMA = 1
 """Number of the record's layout; a reader of another number refuses the file."""
 
 
-def write_record(record: StudyRecord, folder: str | os.PathLike[str]) -> Path:
+def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     """Write ``record`` into ``folder`` and return the path.
 
     The name ends in a digest of what was asked and found, without date, time taken and machine: the same study run
@@ -26,7 +29,8 @@ def write_record(record: StudyRecord, folder: str | os.PathLike[str]) -> Path:
     body = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     digest = _digest(body)
     found = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
-    words = (record.experiment, record.data["name"], record.encoder["name"], record.spec["preset"])
+    reader = record.encoder if isinstance(record, StudyRecord) else record.model
+    words = (record.experiment, record.data["name"], reader["name"], record.spec["preset"])
     path = Path(folder) / f"{'-'.join(_plain(str(word)) for word in words)}-{found[:12]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -38,7 +42,7 @@ def write_record(record: StudyRecord, folder: str | os.PathLike[str]) -> Path:
     return fresh.replace(path)
 
 
-def read_record(path: str | os.PathLike[str]) -> StudyRecord:
+def read_record(path: str | os.PathLike[str]) -> Record:
     """Read a record back, checking layout and digest first."""
     file = Path(path)
     try:
@@ -57,12 +61,13 @@ def read_record(path: str | os.PathLike[str]) -> StudyRecord:
     if _digest(held["record"]) != held["digest"]:
         raise RecordError(f"{file} was altered after it was written: its digest does not match. Run the study again.")
     try:
-        return StudyRecord.from_dict(held["record"])
+        kind = ToxicityRecord if held["record"]["experiment"] == "toxicity" else StudyRecord
+        return kind.from_dict(held["record"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RecordError(f"{file} lacks or exceeds what a record holds ({error}). Run the study again.") from error
 
 
-def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[StudyRecord]:
+def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
     """Read every record among ``paths``; a folder stands for the ``.json`` files in it, by name."""
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:

@@ -1,7 +1,6 @@
 """The record of one fairness study: what was run on which data, and every number that came out."""
 
 import base64
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,21 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CosineThumbnail", "Estimate", "MethodResult", "Setting", "StudyRecord"]
+from repsurgery.results.estimate import Estimate
 
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number, with the bounds of its bootstrap interval where there is one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def __post_init__(self) -> None:
-        for number in (self.value, self.low, self.high):
-            if number is not None and not math.isfinite(number):
-                raise ValueError(f"an estimate of {number}")
+__all__ = ["CosineThumbnail", "MethodResult", "Setting", "StudyRecord"]
 
 
 @dataclass(frozen=True, slots=True)
