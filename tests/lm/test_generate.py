@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
 from repsurgery.lm.sampling import KeyedSampling, sample_key
-from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_tokenizer
+from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_model, tiny_tokenizer
 from tests.lm.tools import random_map
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
@@ -155,3 +156,25 @@ def test_bad_settings_are_refused_by_name(model, tokenizer, options):
 def test_a_prompt_that_leaves_no_room_is_refused(model, tokenizer):
     with pytest.raises(TextError, match="are for new tokens"):
         lm.generate(model, tokenizer, [" ".join(["w1"] * (CONTEXT - 2))], progress=False)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2", "opt", "gpt_neox"])
+@pytest.mark.parametrize("positions", ["all", "generated", "prompt", "last"])
+def test_reading_a_prompt_once_changes_no_continuation(family, positions, monkeypatch):
+    model, tokenizer = tiny_model(family), tiny_tokenizer()
+    steering = {"layers.0": random_map(), "final": random_map(seed=1)}
+    options = {**OPTIONS, "steering": steering, "positions": positions, "batch_size": 7}
+    shared = lm.generate(model, tokenizer, PROMPTS, **options)
+    monkeypatch.setattr(sys.modules["repsurgery.lm.generate"], "read_once", lambda *inputs: {})
+    assert lm.generate(model, tokenizer, PROMPTS, **options) == shared
+
+
+def test_equal_prompts_are_read_once(model, tokenizer, monkeypatch):
+    seen = []
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    lm.generate(model, tokenizer, PROMPTS, **OPTIONS)
+    longest = len(tokenizer(PROMPTS[2])["input_ids"])
+    assert seen[0] == (3, longest)
+    assert all(shape == (12, 1) for shape in seen[1:])

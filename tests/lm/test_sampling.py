@@ -2,17 +2,29 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from repsurgery.lm import sampling
+from repsurgery.lm.sampling import race
 
 
-@pytest.mark.parametrize("candidates", [1, 3, 64, 1024])
 @pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 30.0])
-def test_the_nucleus_is_that_of_transformers(monkeypatch, candidates, top_p, scale):
-    monkeypatch.setattr(sampling, "CANDIDATES", candidates)
+def test_the_nucleus_is_that_of_transformers(top_p, scale):
+    generator = torch.Generator().manual_seed(0)
     # float64: shares that meet top_p within rounding may fall either way
-    scores = scale * torch.randn(7, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    before = scores.clone()
-    expected = TopPLogitsWarper(top_p)(None, scores)
-    assert torch.equal(sampling.nucleus(scores, top_p), expected)
-    assert torch.equal(scores, before)
+    scores = scale * torch.randn(200, 500, dtype=torch.float64, generator=generator)
+    noise = torch.empty_like(scores).exponential_(generator=generator)
+    p = scores.softmax(dim=-1)
+    kept = TopPLogitsWarper(top_p)(None, scores.clone())
+    expected = (kept.softmax(dim=-1) / noise).argmax(dim=-1)
+    before = p.clone(), noise.clone()
+    assert torch.equal(race(p, noise, top_p), expected)
+    assert torch.equal(p, before[0]) and torch.equal(noise, before[1])
+    everywhere = race(p, noise, 1.0)
+    assert torch.equal(everywhere, (p / noise).argmax(dim=-1))
+    if (scale, top_p) in {(0.1, 0.3), (3.0, 0.3), (0.1, 0.9)}:
+        # the race among all tokens often has another winner, so the nucleus was asked
+        assert not torch.equal(everywhere, expected)
+
+
+def test_a_token_without_probability_never_wins():
+    p = torch.tensor([[0.0, 1.0, 0.0]])
+    assert race(p, torch.full((1, 3), torch.finfo(torch.float32).tiny), 0.9).tolist() == [1]

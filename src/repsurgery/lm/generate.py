@@ -12,6 +12,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.errors import ParameterError
 from repsurgery.lm.positions import Positions
+from repsurgery.lm.prefill import read_once
 from repsurgery.lm.running import entry_device, evaluating, run_batches
 from repsurgery.lm.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer import steer
@@ -134,6 +135,8 @@ def _continue(
 ) -> list[Tokens]:
     padding = pad_id(model, tokenizer)
     ids, mask = pad(rows, token=padding, side="left")
+    device = entry_device(model)
+    ids, mask = ids.to(device), mask.to(device)
     # every setting that a model's own configuration could bring along is named, so that only ours decide
     config = GenerationConfig(
         do_sample=False,
@@ -146,9 +149,12 @@ def _continue(
         pad_token_id=padding,
     )
     processors = LogitsProcessorList([KeyedSampling(keys, prompt_length=ids.shape[1], **sampling)])
-    device = entry_device(model)
     whole = model.generate(
-        ids.to(device), attention_mask=mask.to(device), generation_config=config, logits_processor=processors
+        ids,
+        attention_mask=mask,
+        generation_config=config,
+        logits_processor=processors,
+        **read_once(model, ids, mask, config),
     )
     new: list[Tokens] = whole[:, ids.shape[1] :].tolist()
     return new

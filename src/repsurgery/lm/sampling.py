@@ -1,4 +1,4 @@
-"""Sampling whose noise belongs to the sample, not to the batch: Gumbel-max with keyed noise."""
+"""Sampling whose noise belongs to the sample, not to the batch: an exponential race with keyed noise."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,10 +8,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
-__all__ = ["KeyedSampling", "nucleus", "sample_key"]
-
-CANDIDATES = 4096
-"""So many tokens nearly always hold the nucleus, and finding them costs a quarter of sorting a vocabulary."""
+__all__ = ["KeyedSampling", "race", "sample_key"]
 
 
 def sample_key(seed: int, prompt: str, occurrence: int, sample: int) -> bytes:
@@ -20,10 +17,10 @@ def sample_key(seed: int, prompt: str, occurrence: int, sample: int) -> bytes:
 
 
 class KeyedSampling(LogitsProcessor):
-    """Turn greedy decoding into sampling: temperature, top-p, then Gumbel noise keyed by (key, step).
+    """Turn greedy decoding into sampling: temperature, top-p, then a race whose noise is keyed by (key, step).
 
-    argmax(log p + Gumbel noise) is a draw from p. Placed last, with ``do_sample=False``, the model's own argmax makes
-    the draw; the noise of a row depends on its key and step alone, so neither its batch nor its place in it matters.
+    Placed last, with ``do_sample=False``, the model's own argmax takes the token that won. The noise of a row depends
+    on its key and step alone, so neither its batch nor its place in it matters.
 
     Parameters
     ----------
@@ -40,39 +37,46 @@ class KeyedSampling(LogitsProcessor):
         self._top_p = top_p
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Return scores (n, vocabulary) whose argmax is the sampled token."""
+        """Return scores (n, vocabulary) whose argmax is the sampled token: 0 there, -inf elsewhere."""
         step = input_ids.shape[1] - self._prompt_length
-        wanted: torch.Tensor = scores / self._temperature
-        if self._top_p < 1:
-            wanted = nucleus(wanted, self._top_p)
-        noise = np.stack([_gumbel(key, step, scores.shape[1]) for key in self._keys])
-        drawn: torch.FloatTensor = wanted.double() + torch.from_numpy(noise).to(scores.device)  # type: ignore[assignment]
-        return drawn
+        noise = np.stack([_exponential(key, step, scores.shape[1]) for key in self._keys])
+        p = torch.softmax(scores / self._temperature, dim=-1)
+        drawn = race(p, torch.from_numpy(noise).to(scores.device), self._top_p)
+        sampled: torch.FloatTensor = torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[assignment]
+        return sampled
 
 
-def nucleus(scores: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Return scores (n, vocabulary) with -inf outside the nucleus: tokens whose betters hold less than ``top_p``.
+def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return, per row, the token of the nucleus that arrives first when token i takes noise_i / p_i.
+
+    With exponential noise that is a draw from p within the nucleus: the tokens whose betters hold less than ``top_p``.
+    The winner among all tokens lies there most of the time, and asking so takes one sum; so nothing is ever sorted.
+
+    Parameters
+    ----------
+    p, noise : (n, vocabulary) tensors
+        Probabilities, and independent exponential numbers.
 
     Guarantees
     ----------
-    The nucleus is that of transformers, whatever the number of candidates (test_the_nucleus_is_that_of_transformers).
+    The winner is the first of the nucleus of transformers (test_the_nucleus_is_that_of_transformers).
     """
-    size, vocabulary = min(CANDIDATES, scores.shape[1]), scores.shape[1]
-    log_total = scores.logsumexp(dim=-1, keepdim=True)
-    while True:
-        best, index = scores.topk(size, dim=-1)
-        share = (best - log_total).exp()
-        betters = share.cumsum(dim=-1) - share
-        # the last candidate lies outside, so every token behind the candidates does too
-        if size == vocabulary or bool((betters[:, -1] >= top_p).all()):
+    speed = p / noise
+    drawn = speed.argmax(dim=-1)
+    asked = torch.arange(len(p), device=p.device)
+    while top_p < 1:
+        own = p[asked].gather(1, drawn[asked, None])
+        betters = torch.where(p[asked] > own, p[asked], 0.0).sum(dim=-1)
+        asked = asked[betters >= top_p]
+        if not len(asked):
             break
-        size = min(8 * size, vocabulary)
-    kept = best.masked_fill(betters >= top_p, -torch.inf)
-    kept[:, 0] = best[:, 0]
-    return torch.full_like(scores, -torch.inf).scatter_(1, index, kept)
+        speed[asked, drawn[asked]] = -1.0
+        drawn[asked] = speed[asked].argmax(dim=-1)
+    return drawn
 
 
-def _gumbel(key: bytes, step: int, size: int) -> NDArray[np.float64]:
-    bits = np.random.Philox(key=int.from_bytes(hashlib.sha256(key + step.to_bytes(8, "big")).digest()[:16], "big"))
-    noise: NDArray[np.float64] = -np.log(np.random.Generator(bits).standard_exponential(size))
-    return noise
+def _exponential(key: bytes, step: int, size: int) -> NDArray[np.float32]:
+    seed = int.from_bytes(hashlib.sha256(key + step.to_bytes(8, "big")).digest()[:16], "big")
+    noise = np.random.Generator(np.random.SFC64(seed)).standard_exponential(size, dtype=np.float32)
+    # a zero would let a token without probability win: 0 / 0
+    return np.maximum(noise, np.finfo(np.float32).tiny, out=noise)
