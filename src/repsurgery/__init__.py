@@ -12,6 +12,7 @@ from repsurgery.affine import (
     interpolate,
 )
 from repsurgery.certificates import Certificate
+from repsurgery.gates import calibrate_gate
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.steering import (
     LEACE,
@@ -46,6 +47,7 @@ __all__ = [
     "SteeringFunction",
     "TraceMatching",
     "Translation",
+    "calibrate_gate",
     "certify",
     "compose",
     "errors",

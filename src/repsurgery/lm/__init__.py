@@ -10,9 +10,11 @@ except ImportError as error:
         f"repsurgery.lm needs PyTorch and Transformers ({error}): pip install 'repsurgery[lm]'"
     ) from error
 
+from repsurgery.lm.along import states_along
 from repsurgery.lm.class_moments import class_moments
 from repsurgery.lm.control_vector import to_gguf
 from repsurgery.lm.extract import extract
+from repsurgery.lm.fluency import Surprise, surprises
 from repsurgery.lm.fold import fold
 from repsurgery.lm.fold_files import save_folded
 from repsurgery.lm.generate import Generation, generate
@@ -31,6 +33,7 @@ __all__ = [
     "LogLikelihood",
     "LoraExport",
     "Site",
+    "Surprise",
     "class_moments",
     "extract",
     "fold",
@@ -42,7 +45,9 @@ __all__ = [
     "resolve_site",
     "save_folded",
     "site_names",
+    "states_along",
     "steer",
+    "surprises",
     "to_gguf",
     "to_lora",
 ]

@@ -16,7 +16,7 @@ from torch import nn
 from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.watch import steering_in_force
 
-__all__ = ["SAVE_SECONDS", "folder_of", "uninterrupted"]
+__all__ = ["SAVE_SECONDS", "fingerprint", "folder_of", "uninterrupted"]
 
 SAVE_SECONDS = 30.0
 """Save so often at least; an interruption saves at once, and only a killed process can lose this much."""
@@ -34,14 +34,14 @@ def folder_of(
         return None
     sha = hashlib.sha256(json.dumps([list(texts), dict(settings)], sort_keys=True).encode())
     sha.update(json.dumps(steering_in_force(unwrapped(model))).encode())
-    sha.update(_fingerprint(model))
+    sha.update(fingerprint(model))
     folder = Path(work_dir) / f"{settings['job']}-{sha.hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _fingerprint(model: nn.Module) -> bytes:
-    # a few numbers of every parameter tell models apart at a cost that does not grow with them
+def fingerprint(model: nn.Module) -> bytes:
+    """Return a digest of a few numbers of every parameter: it tells models apart at a cost that does not grow."""
     sha = hashlib.sha256()
     for name, parameter in unwrapped(model).named_parameters():
         flat = parameter.detach().reshape(-1)

@@ -19,7 +19,7 @@ from repsurgery.experiments.fairness.concept import concept_gate
 from repsurgery.experiments.fairness.methods import balancing_weights
 from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows, random_splits
 from repsurgery.experiments.fairness.setting import run_setting
-from repsurgery.experiments.fairness.stages import Stages
+from repsurgery.experiments.stages import Stages
 
 SPEC = make_spec(
     "bios",

@@ -8,7 +8,7 @@ from repsurgery.classifiers import concept_classifier
 from repsurgery.experiments.fairness.remarks import remarked
 from repsurgery.experiments.fairness.rows import Part
 from repsurgery.experiments.fairness.spec import StudySpec
-from repsurgery.experiments.fairness.stages import KIND, Stages
+from repsurgery.experiments.stages import KIND, Stages
 from repsurgery.files import Contents
 from repsurgery.gates import Gate, LinearGate, MLPGate
 from repsurgery.gates.rules import gate_from_arrays

@@ -18,7 +18,7 @@ from repsurgery.experiments.fairness.notes import study_notes
 from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows, require_comparable
 from repsurgery.experiments.fairness.setting import run_setting
 from repsurgery.experiments.fairness.spec import StudySpec
-from repsurgery.experiments.fairness.stages import Stages
+from repsurgery.experiments.stages import Stages
 from repsurgery.lm.folders import cache_root
 from repsurgery.results import StudyRecord, environment
 

@@ -18,7 +18,7 @@ from repsurgery.experiments.fairness.methods import steer_rows
 from repsurgery.experiments.fairness.remarks import remarked
 from repsurgery.experiments.fairness.rows import StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
-from repsurgery.experiments.fairness.stages import KIND, Stages
+from repsurgery.experiments.stages import KIND, Stages
 from repsurgery.files import Contents
 from repsurgery.gates import Gate
 from repsurgery.results import Setting

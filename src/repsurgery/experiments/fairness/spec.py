@@ -1,15 +1,12 @@
 """`StudySpec`: every choice of a fairness study, by name; a run is a preset and its differences."""
 
-import json
-import math
 import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from repsurgery.errors import ParameterError
+from repsurgery.experiments.options import chosen, options_toml, read_options, require_least, require_types
 
 __all__ = ["METHOD_NAMES", "PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
 
@@ -142,18 +139,14 @@ class StudySpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_types(self)
+        require_types(self)
         unknown = [name for name in self.methods if name not in METHOD_NAMES]
         if unknown:
             raise ParameterError(f"There are no methods {unknown}; choose from {', '.join(METHOD_NAMES)}.")
         object.__setattr__(self, "methods", tuple(dict.fromkeys(("base", *self.methods))))
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two concepts.")
-        for least, names in _LEAST.items():
-            for name in names:
-                values = getattr(self, name)
-                if min(values if isinstance(values, tuple) else (values,), default=least) < least:
-                    raise ParameterError(f"{name} is {values}; it must be at least {least}.")
+        require_least(self, _LEAST)
         if not 0 <= self.dev_to_train < 1:
             raise ParameterError(f"dev_to_train is {self.dev_to_train}; it must be a share below 1.")
         if any(not 0 < ratio < 1 for ratio in self.ratios):
@@ -166,7 +159,7 @@ class StudySpec:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
 
-_LEAST: Mapping[int, tuple[str, ...]] = {
+_LEAST: Mapping[float, tuple[str, ...]] = {
     1: ("max_length", "head_epochs", "neighbour_queries", "neighbour_counts", "per_cell", "resamples", "audit_rows"),
     0: ("neighbour_rows", "cosine_rows", "probe_rows", "ridge", "alphas", "seed"),
     -1: ("components",),
@@ -217,58 +210,15 @@ def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> Stu
     if (experiment, preset) not in PRESETS:
         known = ", ".join(f"{e} {p}" for e, p in PRESETS)
         raise ParameterError(f"There is no experiment {experiment!r} with preset {preset!r}; there are {known}.")
-    known_names = [f.name for f in fields(StudySpec)]
-    unknown = [name for name in differences if name not in known_names]
-    if unknown:
-        raise ParameterError(f"A study has no option {unknown[0]!r}; it has {', '.join(known_names)}.")
-    values: dict[str, Any] = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
-    plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    return StudySpec(**plain)
+    values = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
+    return StudySpec(**chosen(StudySpec, values))
 
 
 def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
     """Read a study from a TOML file: ``experiment``, ``preset`` and what differs from it."""
-    try:
-        with Path(path).open("rb") as stream:
-            held = tomllib.load(stream)
-    except FileNotFoundError as error:
-        raise ParameterError(f"There is no file {path}. Write one with experiment, preset and options.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path} is no TOML ({error}). Correct it.") from error
-    if "experiment" not in held:
-        raise ParameterError(f"{path} does not say which experiment: write experiment = 'bios' or 'dialect'.")
-    return make_spec(**{**held, **differences})
+    return make_spec(**{**read_options(path), **differences})
 
 
 def spec_toml(spec: StudySpec) -> str:
     """Return the TOML of a study: experiment, preset, and what differs from it."""
-    plain = make_spec(spec.experiment, spec.preset).to_dict()
-    held = {name: value for name, value in spec.to_dict().items() if value != plain[name]}
-    lines = {"experiment": spec.experiment, "preset": spec.preset, **held}
-    # JSON writes strings, numbers, booleans and flat lists as TOML does
-    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in lines.items())
-
-
-def _require_types(spec: StudySpec) -> None:
-    for name, hint in get_type_hints(StudySpec).items():
-        value = getattr(spec, name)
-        if not _fits(value, hint):
-            raise ParameterError(f"{name} is {value!r}; it must be {_in_words(hint)}.")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
-    if hint is float:
-        return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
-
-
-def _in_words(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if get_origin(hint) is tuple:
-        return f"a list of {_in_words(get_args(hint)[0])}"
-    return str(hint.__name__)
+    return options_toml(spec.to_dict(), make_spec(spec.experiment, spec.preset).to_dict())

@@ -1,0 +1,108 @@
+"""`Configuration`: one way to steer, written in a line of words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
+
+from repsurgery.errors import ParameterError
+
+__all__ = ["Configuration", "parse_configuration"]
+
+Method = Literal["mean", "mimic", "leace", "trace", "diagonal"]
+Scope = Literal["selective", "all"]
+Fit = Literal["last", "tokens", "on-policy"]
+GateName = Literal["nearest-mean", "calibrated"]
+Shrinkage = Literal["preset", "none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How one row of the table was steered.
+
+    Attributes
+    ----------
+    method : {"mean", "mimic", "leace", "trace", "diagonal"}
+    scope : {"selective", "all"}
+        Only vectors that the gate takes for toxic, or every vector.
+    fit : {"last", "tokens", "on-policy"}
+        Which vectors the map is fitted on: the last token of each labelled text (the paper), every token of it, or
+        every step of the model's own continuations of training prompts, labelled by the first scorer.
+    gate : {"nearest-mean", "calibrated"}
+        The paper's gate; or the discriminant direction of the fit, with the threshold that takes a stated share of the
+        clean steps of the model's own continuations for toxic.
+    shrinkage : str
+        Of the covariances; "preset": as the study says.
+    strength : float
+        Along the geodesic from the identity (0) to the map (1), or beyond.
+    site : str
+        Where in the model.
+    rows : int
+        Vectors per class the map is fitted on; 0: all.
+
+    Examples
+    --------
+    >>> from repsurgery.experiments.toxicity import parse_configuration
+    >>> parse_configuration("mimic selective fit=on-policy strength=0.5").name
+    'mimic selective fit=on-policy strength=0.5'
+    """
+
+    method: Method
+    scope: Scope
+    fit: Fit = "last"
+    gate: GateName = "nearest-mean"
+    shrinkage: Shrinkage = "preset"
+    strength: float = 1.0
+    site: str = "final"
+    rows: int = 0
+
+    @property
+    def name(self) -> str:
+        """The line of words that `parse_configuration` reads; what is as usual is left out."""
+        usual = Configuration(self.method, self.scope)
+        said = [f"{f.name}={_word(getattr(self, f.name))}" for f in fields(self) if _differs(self, usual, f.name)]
+        return " ".join([self.method, self.scope, *said])
+
+
+def parse_configuration(words: str) -> Configuration:
+    """Read ``"method scope name=value ..."``."""
+    head, pairs = words.split()[:2], words.split()[2:]
+    if len(head) < 2:
+        raise ParameterError(f"{words!r} is no configuration; write a method and a scope, such as 'mimic selective'.")
+    values: dict[str, Any] = {"method": head[0], "scope": head[1]}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or name not in _OPTIONS or name in values:
+            raise ParameterError(
+                f"{words!r} holds {pair!r}; after method and scope come {', '.join(f'{o}=…' for o in _OPTIONS)}, once each."
+            )
+        values[name] = _value(words, name, value)
+    for name, allowed in _CHOICES.items():
+        if values.get(name, allowed[0]) not in allowed:
+            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
+    return Configuration(**values)
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+}
+_OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
+
+
+def _value(words: str, name: str, text: str) -> Any:
+    if name not in ("strength", "rows"):
+        return text
+    try:
+        value: float | int = float(text) if name == "strength" else int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < float("inf"):
+        raise ParameterError(f"{words!r} has {name} {text!r}; it must be a number of at least 0.")
+    return value
+
+
+def _differs(one: Configuration, usual: Configuration, name: str) -> bool:
+    return name in _OPTIONS and getattr(one, name) != getattr(usual, name)
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,103 @@
+"""Let a model continue prompts under one steering, prompt by prompt, so that nothing is written twice."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from repsurgery import lm
+from repsurgery.experiments.toxicity.journal import journal_of
+from repsurgery.lm.generate import Generation
+from repsurgery.lm.resuming import fingerprint
+from repsurgery.lm.twins import Twin
+from repsurgery.surgery import SteeringFunction
+
+__all__ = ["Sampling", "Steered", "texts_identity", "write"]
+
+LAYOUT = 1
+"""Raised when the same job would write other texts, so that those of an older layout are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How continuations are drawn: nucleus, temperature, most new tokens, seed."""
+
+    top_p: float
+    temperature: float
+    tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steered:
+    """A steering function, where it acts, and how strongly."""
+
+    function: SteeringFunction
+    site: str
+    strength: float
+
+
+def texts_identity(twin: Twin, steering: Steered | None, sampling: Sampling) -> dict[str, Any]:
+    """Return what decides the texts, all but the prompts."""
+    how = None if steering is None else [steering.function.digest(), steering.site, steering.strength]
+    return {"model": fingerprint(twin.model).hex(), "steering": how, **asdict(sampling), "layout": LAYOUT}
+
+
+def write(
+    twin: Twin,
+    prompts: Sequence[str],
+    samples: int,
+    *,
+    steering: Steered | None,
+    sampling: Sampling,
+    folder: Path,
+    batch_size: int = 100,
+    tell: Callable[[int], None] = lambda prompts: None,
+) -> list[list[Generation]]:
+    """Return ``samples`` continuations of each of the distinct ``prompts``, in order.
+
+    What was written before by the same model, steering and sampling is taken from ``folder``; a sample depends on its
+    prompt and number alone, so fewer samples are the first of more.
+
+    Parameters
+    ----------
+    steering : Steered or None
+        None: the base.
+    batch_size : int
+        Continuations at once.
+    tell : function of a number
+        Told how many prompts were done.
+    """
+    journal = journal_of(folder, "texts", texts_identity(twin, steering, sampling))
+    waiting = [prompt for prompt in prompts if len(journal.get(prompt, ())) < samples]
+    tell(len(prompts) - len(waiting))
+    # longest first: little padding, and the worst case comes at once
+    waiting.sort(key=len, reverse=True)
+    at_once = max(1, batch_size // samples)
+    for start in range(0, len(waiting), at_once):
+        part = waiting[start : start + at_once]
+        found = lm.generate(
+            twin.model,
+            twin.tokenizer,
+            part,
+            steering=None if steering is None else {steering.site: steering.function},
+            strength=1.0 if steering is None else steering.strength,
+            n=samples,
+            max_new_tokens=sampling.tokens,
+            top_p=sampling.top_p,
+            temperature=sampling.temperature,
+            seed=sampling.seed,
+            batch_size=batch_size,
+            progress=False,
+        )
+        journal.note({p: [_plain(g) for g in found if g.index == i] for i, p in enumerate(part)})
+        tell(len(part))
+    return [_generations(prompt, i, journal[prompt][:samples]) for i, prompt in enumerate(prompts)]
+
+
+def _plain(g: Generation) -> list[Any]:
+    return [g.text, list(g.tokens), g.finished]
+
+
+def _generations(prompt: str, index: int, held: list[list[Any]]) -> list[Generation]:
+    return [Generation(prompt, index, s, text, tuple(tokens), end) for s, (text, tokens, end) in enumerate(held)]
