@@ -62,7 +62,7 @@ def test_white_space_around_texts_labels_and_headings_is_dropped(tmp_path):
         ("t.csv", b"text,label\nfine,kind\n   ,rude\n", DataError, "line 3: the column 'text' is empty"),
         ("t.csv", b"text,label\nfine,kind\nhello\n", LabelError, "line 3: the column 'label' is empty"),
         ("t.csv", b"text,label\nfine,kind,more\n", DataError, "line 2: more cells than columns"),
-        ("t.csv", b'text,label\n"open,kind\n', DataError, "Correct the quoting"),
+        ("t.csv", b'text,label\n"open,kind\n', DataError, "line 2: .*Correct the quoting"),
         ("t.csv", b"text,label\n", DataError, "holds no rows"),
         ("t.csv", b"", DataError, "found: none"),
         ("t.csv", b"text,label\nfine,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is no UTF-8"),

@@ -1,4 +1,4 @@
-"""Texts and vectors with labels and concepts: the embedded corpus, fairness data, and tables of the user's own."""
+"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, tables of your own."""
 
 from repsurgery.datasets.bios import load_bios
 from repsurgery.datasets.courtesy import load_courtesy, load_prompts
@@ -7,7 +7,10 @@ from repsurgery.datasets.dialect_model import DialectModel
 from repsurgery.datasets.dialect_stand_in import load_dialect_stand_in
 from repsurgery.datasets.folder import data_folder
 from repsurgery.datasets.gap import load_gap
+from repsurgery.datasets.jigsaw import load_jigsaw
+from repsurgery.datasets.paradetox import load_paradetox, load_paradetox_pairs
 from repsurgery.datasets.ratios import sample_ratio
+from repsurgery.datasets.real_toxicity_prompts import Prompts, load_real_toxicity_prompts
 from repsurgery.datasets.records import ConceptTexts, LabelledTexts
 from repsurgery.datasets.representations import Representations
 from repsurgery.datasets.synthetic import make_bios
@@ -18,6 +21,7 @@ __all__ = [
     "ConceptTexts",
     "DialectModel",
     "LabelledTexts",
+    "Prompts",
     "Representations",
     "data_folder",
     "load_bios",
@@ -25,7 +29,11 @@ __all__ = [
     "load_dialect",
     "load_dialect_stand_in",
     "load_gap",
+    "load_jigsaw",
+    "load_paradetox",
+    "load_paradetox_pairs",
     "load_prompts",
+    "load_real_toxicity_prompts",
     "load_winobias",
     "make_bios",
     "read_study",

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repsurgery.datasets.folder import present_folder
+from repsurgery.datasets.hub import fetch
 from repsurgery.datasets.pickles import read_plain_pickle
 from repsurgery.datasets.records import ConceptTexts
 from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of
-from repsurgery.errors import DataError, LabelError, MissingExtraError
+from repsurgery.errors import DataError, LabelError
 
 __all__ = ["PROFESSIONS", "load_bios"]
 
@@ -119,23 +120,7 @@ def _default_source() -> tuple[Path, str]:
 
 
 def _downloaded() -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise MissingExtraError(
-            "Downloading Bias in Bios needs huggingface-hub: pip install 'repsurgery[data]'. "
-            "Or pass a folder, or set REPSURGERY_DATA."
-        ) from error
-    try:
-        snapshot = snapshot_download(
-            REPOSITORY, repo_type="dataset", revision=REVISION, allow_patterns=["data/*.parquet"]
-        )
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{REPOSITORY} could not be downloaded ({error}). Pass a folder of its Parquet files, or set "
-            "REPSURGERY_DATA to a folder that holds it as 'bias_in_bios'."
-        ) from error
-    return Path(snapshot) / "data"
+    return fetch(REPOSITORY, revision=REVISION, files=["data/*.parquet"], folder="bias_in_bios") / "data"
 
 
 def _folder(folder: Path) -> Iterator[Biography]:

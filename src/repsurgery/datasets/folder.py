@@ -5,7 +5,7 @@ from pathlib import Path
 
 from repsurgery.errors import DataError
 
-__all__ = ["ORIGINS", "data_folder", "present_folder", "require_file"]
+__all__ = ["ORIGINS", "data_folder", "file_in", "present_folder", "require_file"]
 
 VARIABLE = "REPSURGERY_DATA"
 
@@ -14,6 +14,9 @@ ORIGINS = {
     "dialect": "https://github.com/yanaiela/demog-text-removal, which rebuilds it from "
     "http://slanglab.cs.umass.edu/TwitterAAE",
     "gap": "https://github.com/google-research-datasets/gap-coreference",
+    "jigsaw": "https://www.kaggle.com/c/jigsaw-toxic-comment-classification-challenge (train.csv)",
+    "paradetox": "https://github.com/s-nlp/paradetox (paradetox/paradetox.tsv)",
+    "realtoxicityprompts": "https://huggingface.co/datasets/allenai/real-toxicity-prompts (prompts.jsonl)",
     "sentiment140_100k": "http://help.sentiment140.com, split into positive.txt and negative.txt",
     "twitteraae_dialect_model": "https://github.com/slanglab/twitteraae (folder model)",
     "twitteraae_sentiment": "https://github.com/mohummedalee/twitteraae-sentiment-data (data/raw/sentiment_race)",
@@ -54,3 +57,13 @@ def require_file(folder: Path, name: str, dataset: str) -> Path:
     if not file.is_file():
         raise DataError(f"There is no file {file}. The files of '{dataset}': {ORIGINS[dataset]}.")
     return file
+
+
+def file_in(path: Path, names: tuple[str, ...], dataset: str) -> Path:
+    """Return the first of ``names`` that a folder holds, or the path itself where it is none."""
+    if not path.is_dir():
+        return path
+    found = [path / name for name in names if (path / name).is_file()]
+    if not found:
+        raise DataError(f"{path} holds no {' or '.join(names)}. The files of '{dataset}': {ORIGINS[dataset]}.")
+    return found[0]

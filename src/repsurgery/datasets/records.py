@@ -11,7 +11,7 @@ import numpy as np
 
 from repsurgery.errors import DataError, LabelError, ShapeError
 
-__all__ = ["ConceptTexts", "LabelledTexts"]
+__all__ = ["ConceptTexts", "LabelledTexts", "require_texts", "rows_digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class LabelledTexts:
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", tuple(self.texts))
         object.__setattr__(self, "labels", tuple(self.labels))
-        _require_texts(self.name, self.texts)
+        require_texts(self.name, self.texts)
         _require_one_each(self.name, len(self.texts), self.labels, "label")
-        object.__setattr__(self, "digest", _digest(self.texts, self.labels))
+        object.__setattr__(self, "digest", rows_digest(self.texts, self.labels))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -99,13 +99,13 @@ class ConceptTexts:
     def __post_init__(self) -> None:
         for column in ("texts", "labels", "concepts", "splits", "cautions"):
             object.__setattr__(self, column, tuple(getattr(self, column)))
-        _require_texts(self.name, self.texts)
+        require_texts(self.name, self.texts)
         _require_one_each(self.name, len(self.texts), self.labels, "label")
         _require_one_each(self.name, len(self.texts), self.concepts, "concept")
         if self.splits:
             _require_one_each(self.name, len(self.texts), self.splits, "split")
         splits = self.splits or ("",) * len(self.texts)
-        object.__setattr__(self, "digest", _digest(self.texts, self.labels, self.concepts, splits))
+        object.__setattr__(self, "digest", rows_digest(self.texts, self.labels, self.concepts, splits))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -134,7 +134,8 @@ class ConceptTexts:
         )
 
 
-def _require_texts(name: str, texts: Sequence[str]) -> None:
+def require_texts(name: str, texts: Sequence[str]) -> None:
+    """Raise a `DataError` that names the first text that is none, or is empty."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}: text {row} is a {type(text).__name__}. Give texts as strings.")
@@ -152,7 +153,8 @@ def _require_one_each(name: str, n: int, values: Sequence[str], what: str) -> No
             raise LabelError(f"{name}: text {row} has no {what}. Label it, or remove it.")
 
 
-def _digest(*columns: Sequence[str]) -> str:
+def rows_digest(*columns: Sequence[Any]) -> str:
+    """Return the SHA-256 of columns of one length, as rows in order."""
     rows = json.dumps(list(zip(*columns, strict=True)), ensure_ascii=False)
     # a lone surrogate of a broken emoji is text too, and has no UTF-8
     return hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()

@@ -9,7 +9,17 @@ from typing import Any
 
 from repsurgery.errors import DataError, LabelError, MissingExtraError
 
-__all__ = ["ENDINGS", "SPLITS", "Placed", "read_rows", "split_files", "split_of"]
+__all__ = [
+    "ENDINGS",
+    "SPLITS",
+    "Numbered",
+    "Placed",
+    "decoded",
+    "numbered_rows",
+    "read_rows",
+    "split_files",
+    "split_of",
+]
 
 Row = Mapping[str, Any]
 Numbered = tuple[str, Row]
@@ -33,14 +43,7 @@ def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[
     remedy : str
         What to do where a column is missing.
     """
-    if not file.is_file():
-        raise DataError(f"There is no file {file}. Pass a table of texts: {', '.join(ENDINGS)}.")
-    if file.suffix.lower() not in ENDINGS:
-        raise DataError(f"{file} ends in '{file.suffix}'; tables that can be read: {', '.join(ENDINGS)}.")
-    rows = list(_READERS[file.suffix.lower()](file, columns, remedy))
-    if not rows:
-        raise DataError(f"{file} holds no rows. Write one text and its label per row.")
-    for place, row in rows:
+    for place, row in numbered_rows(file, columns, remedy=remedy):
         cells = tuple(_cell(row, column) for column in columns)
         if not cells[0]:
             raise DataError(f"{file}, {place}: the column '{columns[0]}' is empty. Remove the row.")
@@ -48,6 +51,18 @@ def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[
             empty = columns[cells.index("")]
             raise LabelError(f"{file}, {place}: the column '{empty}' is empty. Label the row, or remove it.")
         yield place, cells
+
+
+def numbered_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> list[Numbered]:
+    """Return place and row of every row, its values as they are; Parquet gives ``columns`` alone, the others all."""
+    if not file.is_file():
+        raise DataError(f"There is no file {file}. Pass a table of texts: {', '.join(ENDINGS)}.")
+    if file.suffix.lower() not in ENDINGS:
+        raise DataError(f"{file} ends in '{file.suffix}'; tables that can be read: {', '.join(ENDINGS)}.")
+    rows = list(_READERS[file.suffix.lower()](file, columns, remedy))
+    if not rows:
+        raise DataError(f"{file} holds no rows. Write one text and its label per row.")
+    return rows
 
 
 def split_of(file: Path) -> str | None:
@@ -84,7 +99,8 @@ def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, ...], 
         raise DataError(f"{file} has no column {' and '.join(missing)}; found: {', '.join(names) or 'none'}. {remedy}")
 
 
-def _decoded(file: Path) -> str:
+def decoded(file: Path) -> str:
+    """Return the text of a UTF-8 file, without a byte order mark."""
     data = file.read_bytes()
     try:
         return data.decode("utf-8-sig")
@@ -94,11 +110,11 @@ def _decoded(file: Path) -> str:
 
 
 def _csv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
-    return _separated(file, needed, remedy, csv.DictReader(io.StringIO(_decoded(file), newline=""), strict=True))
+    return _separated(file, needed, remedy, csv.DictReader(io.StringIO(decoded(file), newline=""), strict=True))
 
 
 def _tsv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
-    stream = io.StringIO(_decoded(file), newline="")
+    stream = io.StringIO(decoded(file), newline="")
     reader = csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     return _separated(file, needed, remedy, reader)
 
@@ -112,13 +128,15 @@ def _separated(file: Path, needed: tuple[str, ...], remedy: str, reader: "csv.Di
                 raise DataError(f"{file}, line {reader.line_num}: more cells than columns. Quote or remove separators.")
             yield f"line {reader.line_num}", row
     except csv.Error as error:
-        raise DataError(f"{file}, line {reader.line_num}: {error}. Correct the quoting.") from error
+        # its own number is still that of the last good row
+        line = reader.reader.line_num
+        raise DataError(f"{file}, line {line}: {error}. Correct the quoting.") from error
 
 
 def _jsonl(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
     first = True
     # split at newlines only: JSON strings may hold the other separators that splitlines knows
-    for number, line in enumerate(_decoded(file).split("\n"), start=1):
+    for number, line in enumerate(decoded(file).split("\n"), start=1):
         if not line.strip():
             continue
         try:
