@@ -5,6 +5,7 @@ from repsurgery.datasets.courtesy import load_courtesy, load_prompts
 from repsurgery.datasets.dialect import load_dialect
 from repsurgery.datasets.dialect_model import DialectModel
 from repsurgery.datasets.dialect_stand_in import load_dialect_stand_in
+from repsurgery.datasets.documents import Documents, detokenise
 from repsurgery.datasets.folder import data_folder
 from repsurgery.datasets.gap import load_gap
 from repsurgery.datasets.jigsaw import load_jigsaw
@@ -15,15 +16,18 @@ from repsurgery.datasets.records import ConceptTexts, LabelledTexts
 from repsurgery.datasets.representations import Representations
 from repsurgery.datasets.synthetic import make_bios
 from repsurgery.datasets.tables import read_study, read_table
+from repsurgery.datasets.wikitext import load_wikitext2
 from repsurgery.datasets.winobias import load_winobias
 
 __all__ = [
     "ConceptTexts",
     "DialectModel",
+    "Documents",
     "LabelledTexts",
     "Prompts",
     "Representations",
     "data_folder",
+    "detokenise",
     "load_bios",
     "load_courtesy",
     "load_dialect",
@@ -34,6 +38,7 @@ __all__ = [
     "load_paradetox_pairs",
     "load_prompts",
     "load_real_toxicity_prompts",
+    "load_wikitext2",
     "load_winobias",
     "make_bios",
     "read_study",

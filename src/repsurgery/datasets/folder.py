@@ -20,6 +20,7 @@ ORIGINS = {
     "sentiment140_100k": "http://help.sentiment140.com, split into positive.txt and negative.txt",
     "twitteraae_dialect_model": "https://github.com/slanglab/twitteraae (folder model)",
     "twitteraae_sentiment": "https://github.com/mohummedalee/twitteraae-sentiment-data (data/raw/sentiment_race)",
+    "wikitext2_raw": "https://huggingface.co/datasets/Salesforce/wikitext (wikitext-2-raw-v1, the test split)",
     "winobias": "https://github.com/uclanlp/corefBias (folder WinoBias/wino/data)",
 }
 """Where each dataset is published."""

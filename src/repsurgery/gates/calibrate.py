@@ -49,7 +49,7 @@ def calibrate_gate(gate: LinearGate, X: Any, *, source: Label, rate: float) -> L
     scores = np.sort((np.asarray(rows, dtype=np.float64) @ gate.coef[0]) + gate.intercept[0])
     second = source == gate.classes[1]
     # a score that is not negative means the second class; so the threshold lies between two rows
-    count = int(round(rate * len(scores)))
+    count = round(rate * len(scores))
     split = len(scores) - count if second else count
     return LinearGate(gate.classes, gate.coef, gate.intercept - _between(scores, split))
 

@@ -20,6 +20,7 @@ from repsurgery.lm.fold_files import save_folded
 from repsurgery.lm.generate import Generation, generate
 from repsurgery.lm.lora import LoraExport, to_lora
 from repsurgery.lm.models import load
+from repsurgery.lm.perplexity import DocumentPerplexity, document_perplexity
 from repsurgery.lm.score import Divergence, LogLikelihood, kl_divergence, log_likelihoods
 from repsurgery.lm.seams import foldable_sites
 from repsurgery.lm.sites import Site, resolve_site, site_names
@@ -29,12 +30,14 @@ del torch, transformers
 
 __all__ = [
     "Divergence",
+    "DocumentPerplexity",
     "Generation",
     "LogLikelihood",
     "LoraExport",
     "Site",
     "Surprise",
     "class_moments",
+    "document_perplexity",
     "extract",
     "fold",
     "foldable_sites",

@@ -14,7 +14,7 @@ from repsurgery.lm.sites import Site, resolve_site, unwrapped
 from repsurgery.lm.states import Visit, attach
 from repsurgery.lm.watch import Watch, watching
 
-__all__ = ["steer"]
+__all__ = ["prepare", "steer"]
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def steer(
     """
     check_positions(positions)
     inner = unwrapped(model)
-    jobs = [_job(inner, name, value, strength) for name, value in _items(sites)]
+    jobs = [prepare(inner, name, value, strength) for name, value in _items(sites)]
     note = "; ".join(f"{site.name} {digest} {strength} {positions}" for site, _, digest in jobs)
     with ExitStack() as stack:
         watch = stack.enter_context(watching(inner, note))
@@ -79,7 +79,8 @@ def _items(sites: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return list(sites.items())
 
 
-def _job(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
+def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
+    """Return the site called ``name``, the steering of rows there and its digest, having made sure they fit."""
     site = resolve_site(model, name)
     steering = as_steering(value)
     if site.width is not None and steering.dim != site.width:
