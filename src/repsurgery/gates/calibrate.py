@@ -35,8 +35,9 @@ def calibrate_gate(gate: LinearGate, X: Any, *, source: Label, rate: float) -> L
     >>> import repsurgery as rs
     >>> X, z = np.array([[0.0], [1.0], [9.0], [10.0]]), ["clean", "clean", "toxic", "toxic"]
     >>> gate = rs.MeanMatching("toxic", "clean").fit(X, z).steering_.gate
-    >>> float(np.mean(rs.calibrate_gate(gate, np.arange(10.0)[:, None], source="toxic", rate=0.2).predict([[7.9], [8.1]]) == "toxic"))
-    0.5
+    >>> gate = rs.calibrate_gate(gate, np.arange(10.0)[:, None], source="toxic", rate=0.2)
+    >>> gate.predict([[7.4], [7.6]]).tolist()
+    ['clean', 'toxic']
     """
     if len(gate.classes) != 2 or len(gate.coef) != 1:
         raise ParameterError(f"A gate of {len(gate.classes)} classes has no single threshold. Calibrate one of two.")

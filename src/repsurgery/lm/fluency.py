@@ -102,11 +102,12 @@ def _cache_of(model: Any, prefix: Tokens, rows: int) -> DynamicCache | None:
     if not prefix:
         return None
     ids = torch.tensor([prefix], device=entry_device(model))
-    cache = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)
+    cache: Any = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)
     if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
         return None
     cache.batch_repeat_interleave(rows)
-    return cache
+    known: DynamicCache = cache
+    return known
 
 
 def _shared(head: Tokens, whole: Tokens) -> int:

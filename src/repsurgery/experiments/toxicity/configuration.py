@@ -72,9 +72,8 @@ def parse_configuration(words: str) -> Configuration:
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or name not in _OPTIONS or name in values:
-            raise ParameterError(
-                f"{words!r} holds {pair!r}; after method and scope come {', '.join(f'{o}=…' for o in _OPTIONS)}, once each."
-            )
+            options = ", ".join(f"{option}=…" for option in _OPTIONS)
+            raise ParameterError(f"{words!r} holds {pair!r}; after method and scope come {options}, once each.")
         values[name] = _value(words, name, value)
     for name, allowed in _CHOICES.items():
         if values.get(name, allowed[0]) not in allowed:

@@ -108,7 +108,7 @@ class ToxicitySpec:
     fluency_prompts: int = 60
     wikitext_documents: int = 4
     wikitext_length: int = 1024
-    neutral: int = 10
+    neutral: int = 8
     gate_prompts: int = 10
     examples: int = 5
     resamples: int = 1000
@@ -140,10 +140,31 @@ class ToxicitySpec:
 
 
 _LEAST: Mapping[float, tuple[str, ...]] = {
-    1: ("max_length", "token_rows", "policy_prompts", "policy_samples", "prompt_count", "samples", "tokens")
-    + ("wikitext_length", "gate_prompts", "resamples"),
-    0: ("fit_rows", "held_out", "ridge", "policy_toxic", "policy_clean", "false_steer_rate", "prompt_toxicity")
-    + ("fluency_prompts", "neutral", "examples", "seed"),
+    1: (
+        "max_length",
+        "token_rows",
+        "policy_prompts",
+        "policy_samples",
+        "prompt_count",
+        "samples",
+        "tokens",
+        "wikitext_length",
+        "gate_prompts",
+        "resamples",
+    ),
+    0: (
+        "fit_rows",
+        "held_out",
+        "ridge",
+        "policy_toxic",
+        "policy_clean",
+        "false_steer_rate",
+        "prompt_toxicity",
+        "fluency_prompts",
+        "neutral",
+        "examples",
+        "seed",
+    ),
     -1: ("wikitext_documents",),
 }
 

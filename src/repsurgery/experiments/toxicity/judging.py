@@ -1,0 +1,74 @@
+"""Judge what was written: toxicity by each scorer, fluency by another model, and how often the gate moved a vector."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from repsurgery import lm
+from repsurgery.experiments.toxicity.journal import journal_of
+from repsurgery.experiments.toxicity.steerings import Fitted
+from repsurgery.lm.generate import Generation
+from repsurgery.lm.resuming import fingerprint
+from repsurgery.lm.twins import Twin
+from repsurgery.scorers import ToxicityScorer, score_texts
+
+__all__ = ["Written", "judge_fluency", "judge_toxicity", "steered_share"]
+
+Written = Sequence[Sequence[Generation]]
+"""The continuations of each prompt."""
+AT_ONCE = 20
+"""Prompts that are judged before the next note is taken."""
+
+
+def judge_toxicity(
+    scorer: ToxicityScorer, written: Written, identity: dict[str, Any], folder: Path
+) -> list[list[float | None]]:
+    """Return one score per continuation, None where the scorer had none; what was scored before is not again.
+
+    Parameters
+    ----------
+    identity : dict
+        What decides the texts; see `texts_identity`.
+    """
+    own = {"texts": identity, "scorer": [scorer.name, scorer.version, scorer.digest]}
+
+    def score(part: Written) -> list[list[Any]]:
+        flat = iter(score_texts(scorer, [g.text for some in part for g in some]).scores)
+        return [[next(flat) for _ in some] for some in part]
+
+    return _judged(written, score, journal_of(folder, "toxicity", own))
+
+
+def judge_fluency(twin: Twin, written: Written, identity: dict[str, Any], folder: Path) -> list[list[tuple[float, int]]]:
+    """Return negative log-likelihood and tokens of each continuation under the twin's model."""
+    own = {"texts": identity, "fluency": fingerprint(twin.model).hex()}
+
+    def read(part: Written) -> list[list[Any]]:
+        prompts = [some[0].prompt for some in part]
+        texts = [[g.text for g in some] for some in part]
+        found = lm.surprises(twin.model, twin.tokenizer, prompts, texts, progress=False)
+        return [[[s.nll, s.tokens] for s in some] for some in found]
+
+    judged = _judged(written, read, journal_of(folder, "fluency", own))
+    return [[(nll, tokens) for nll, tokens in some] for some in judged]
+
+
+def steered_share(twin: Twin, fitted: Fitted, source: str, written: Written) -> float:
+    """Return the share of positions, among those that predicted a token, at which the gate found ``source``."""
+    if fitted.configuration.scope == "all":
+        return 1.0
+    generations = [g for some in written for g in some]
+    rows = lm.states_along(
+        twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False
+    )
+    return float(np.mean(fitted.steered.function.gate.predict(np.concatenate(rows)) == source))
+
+
+def _judged(written: Written, judge: Callable[[Written], list[list[Any]]], journal: Any) -> list[list[Any]]:
+    waiting = [some for some in written if len(journal.get(some[0].prompt, ())) < len(some)]
+    for start in range(0, len(waiting), AT_ONCE):
+        part = waiting[start : start + AT_ONCE]
+        journal.note({some[0].prompt: values for some, values in zip(part, judge(part), strict=True)})
+    return [journal[some[0].prompt][: len(some)] for some in written]
