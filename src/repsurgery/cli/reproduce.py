@@ -2,6 +2,9 @@
 
 import os
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -11,18 +14,25 @@ from repsurgery.errors import ParameterError
 
 __all__ = ["reproduce"]
 
-Experiment = Literal["bios", "dialect"]
-Preset = Literal["paper", "released"]
+Experiment = Literal["bios", "dialect", "toxicity"]
+Preset = Literal["paper", "released", "local"]
 
 
 def reproduce(
     experiment: Annotated[Experiment | None, typer.Argument(help="Which study; a --spec file may name it.")] = None,
-    preset: Annotated[Preset | None, typer.Option(help="The paper's text, or the code published with it.")] = None,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="The paper's text; the code published with it (bios, dialect); a laptop's size (toxicity)."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Toxicity: embedded name, folder or hub id.")] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="minilm, smollm2-135m, bert, gpt2, llama2, a folder or a hub id.")
+        str | None, typer.Option(help="Bios, dialect: minilm, smollm2-135m, bert, gpt2, llama2, a folder or a hub id.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="bios, winobias, gap, dialect, dialect-stand-in, synthetic-bios, or a table.")
+        str | None,
+        typer.Option(
+            help="bios, winobias, gap, dialect, dialect-stand-in, synthetic-bios, jigsaw, paradetox, or a table."
+        ),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the named data, else REPSURGERY_DATA.")] = None,
     spec: Annotated[Path | None, typer.Option(help="A TOML file: experiment, preset, and what differs.")] = None,
@@ -35,27 +45,25 @@ def reproduce(
 ) -> None:
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
-    from repsurgery.experiments.fairness import load_spec, make_spec, run_study, spec_toml
-    from repsurgery.report import result_tables, write_study_report
+    from repsurgery.report import write_study_report
     from repsurgery.results import write_record
 
-    given = {"experiment": experiment, "preset": preset, "encoder": encoder, "data": data}
-    differences = {**{name: value for name, value in given.items() if value is not None}, **_options(option or [])}
+    given = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
+    named = {name: value for name, value in given.items() if value is not None}
     if spec is None and experiment is None:
-        raise ParameterError("Say which study: bios or dialect, or name a file with --spec.")
-    chosen = load_spec(spec, **differences) if spec is not None else make_spec(**differences)
+        raise ParameterError("Say which study: bios, dialect or toxicity, or name a file with --spec.")
+    study = _study(spec, named, option or [])
     for folder in (out, report, work_dir):
         _require_folder(folder)
-    record = run_study(
-        chosen,
+    record = study.run(
         data_dir=data_dir,
         work_dir=work_dir,
         announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
     )
     path = write_record(record, out)
     if not path.with_suffix(".toml").exists():
-        path.with_suffix(".toml").write_text(spec_toml(chosen), encoding="utf-8")
-    for table in result_tables(record)[:2]:
+        path.with_suffix(".toml").write_text(study.toml, encoding="utf-8")
+    for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):
         console.print(f"· {escape(note)}", style="dim", highlight=False)
@@ -65,13 +73,38 @@ def reproduce(
         console.print(f"Report: {escape(str(page))}", soft_wrap=True, highlight=False)
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """One study: how it is run, written down and shown."""
+
+    run: Callable[..., Any]
+    toml: str
+    tables: Callable[[Any], list[Any]]
+
+
+def _study(spec: Path | None, named: dict[str, Any], pairs: list[str]) -> _Chosen:
+    from repsurgery.experiments.options import read_options
+    from repsurgery.report import result_tables, toxicity_tables
+
+    held = {} if spec is None else read_options(spec)
+    if {**held, **named}.get("experiment") == "toxicity":
+        from repsurgery.experiments import toxicity
+
+        chosen = toxicity.make_toxicity_spec(**{**held, **named, **_options(pairs, toxicity.ToxicitySpec)})
+        return _Chosen(partial(toxicity.run_toxicity, chosen), toxicity.toxicity_toml(chosen), toxicity_tables)
+    from repsurgery.experiments import fairness
+
+    study = fairness.make_spec(**{**held, **named, **_options(pairs, fairness.StudySpec)})
+    return _Chosen(partial(fairness.run_study, study), fairness.spec_toml(study), result_tables)
+
+
+def _options(pairs: list[str], kind: type) -> dict[str, Any]:
     found = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator:
             raise ParameterError(f"--set takes name=value, not {pair!r}.")
-        found[name.strip()] = _value(name.strip(), value.strip())
+        found[name.strip()] = _value(kind, name.strip(), value.strip())
     return found
 
 
@@ -87,11 +120,9 @@ def _require_folder(folder: Path | None) -> None:
         raise ParameterError(f"Nothing can be written into {folder}. Name another folder.")
 
 
-def _value(name: str, text: str) -> Any:
-    from repsurgery.experiments.fairness import StudySpec
-
+def _value(kind: type, name: str, text: str) -> Any:
     # a value is what TOML would read, and a bare word is a string; so is a number where words are wanted
-    if text[:1] not in ('"', "'") and get_type_hints(StudySpec).get(name) is str:
+    if text[:1] not in ('"', "'") and get_type_hints(kind).get(name) is str:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]

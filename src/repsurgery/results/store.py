@@ -38,7 +38,14 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
         return path
     text = json.dumps({"schema": SCHEMA, "digest": digest, "record": body}, indent=1, ensure_ascii=False) + "\n"
     fresh = path.with_suffix(".part")
-    fresh.write_text(text, encoding="utf-8")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise RecordError(
+            f"The record could not be written to {path.parent} ({error.strerror}). Make room or name another folder, "
+            "and run the same command again: what was computed is kept."
+        ) from error
     return fresh.replace(path)
 
 

@@ -41,7 +41,9 @@ def judge_toxicity(
     return _judged(written, score, journal_of(folder, "toxicity", own))
 
 
-def judge_fluency(twin: Twin, written: Written, identity: dict[str, Any], folder: Path) -> list[list[tuple[float, int]]]:
+def judge_fluency(
+    twin: Twin, written: Written, identity: dict[str, Any], folder: Path
+) -> list[list[tuple[float, int]]]:
     """Return negative log-likelihood and tokens of each continuation under the twin's model."""
     own = {"texts": identity, "fluency": fingerprint(twin.model).hex()}
 
@@ -60,9 +62,7 @@ def steered_share(twin: Twin, fitted: Fitted, source: str, written: Written) -> 
     if fitted.configuration.scope == "all":
         return 1.0
     generations = [g for some in written for g in some]
-    rows = lm.states_along(
-        twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False
-    )
+    rows = lm.states_along(twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False)
     return float(np.mean(fitted.steered.function.gate.predict(np.concatenate(rows)) == source))
 
 

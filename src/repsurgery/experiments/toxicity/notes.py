@@ -29,8 +29,8 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
         )
     if any(c.choices.get("fit") == "on-policy" for c in configurations):
         found.append(
-            f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these fits; "
-            "other scorers do not."
+            f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
+            "fits; other scorers do not."
         )
     return (*found, *_weak_gates(configurations))
 
