@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repsurgery.datasets.folder import present_folder
-from repsurgery.datasets.pickles import read_plain_pickle
 from repsurgery.datasets.records import ConceptTexts
 from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of
 from repsurgery.errors import DataError, LabelError, MissingExtraError
+from repsurgery.pickles import read_plain_pickle
 
 __all__ = ["PROFESSIONS", "load_bios"]
 
