@@ -6,10 +6,10 @@ from pathlib import Path
 
 from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.hub import fetch
-from repsurgery.datasets.pickles import read_plain_pickle
 from repsurgery.datasets.records import ConceptTexts
 from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of
 from repsurgery.errors import DataError, LabelError
+from repsurgery.pickles import read_plain_pickle
 
 __all__ = ["PROFESSIONS", "load_bios"]
 

@@ -7,7 +7,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from repsurgery.errors import DataError, MissingExtraError
+from repsurgery.errors import MissingExtraError
+from repsurgery.scorers.texts import score_visible
 
 __all__ = ["LinearScorer"]
 
@@ -58,17 +59,13 @@ class LinearScorer:
 
     def __call__(self, texts: Sequence[str]) -> list[float | None]:
         """Return the probability (n,) that each text is toxic; None for texts without a visible character."""
-        if isinstance(texts, str):
-            raise DataError("LinearScorer takes a list of texts and got one text. Pass [text].")
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(f"LinearScorer got a {type(text).__name__} at position {row}. Pass texts only.")
-        kept = [text for text in texts if text.strip()]
-        if not kept:
-            return [None] * len(texts)
-        try:
-            from profanity_check import predict_prob
-        except ImportError as error:
-            raise MissingExtraError(_INSTALL) from error
-        scores = iter(predict_prob(kept).tolist())
-        return [next(scores) if text.strip() else None for text in texts]
+        return score_visible(texts, _predict, caller="LinearScorer")
+
+
+def _predict(texts: list[str]) -> list[float]:
+    try:
+        from profanity_check import predict_prob
+    except ImportError as error:
+        raise MissingExtraError(_INSTALL) from error
+    scores: list[float] = predict_prob(texts).tolist()
+    return scores

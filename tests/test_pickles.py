@@ -2,12 +2,13 @@ import os
 import pickle
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from repsurgery.datasets.pickles import read_plain_pickle
 from repsurgery.errors import DataError
+from repsurgery.pickles import read_plain_pickle
 
 PLAIN = [{"g": "f", "n": 3, "x": 0.5, "none": None, "t": ("ä", b"b", {1, 2}), "big": 2**80, "yes": True}]
 
@@ -64,3 +65,44 @@ def test_other_bytes_and_no_file_are_errors(tmp_path):
         read_plain_pickle(tmp_path / "p.pickle")
     with pytest.raises(DataError, match="There is no file"):
         read_plain_pickle(tmp_path / "none.pickle")
+
+
+class Named:
+    pass
+
+
+def test_a_stand_in_takes_the_place_of_a_name_that_is_not_looked_up(tmp_path, monkeypatch):
+    value = Named()
+    value.words = OrderedDict(a=1)
+    stand_ins = {f"{Named.__module__}.Named": SimpleNamespace, "collections.OrderedDict": dict}
+    (tmp_path / "p.pickle").write_bytes(pickle.dumps(value))
+    monkeypatch.delattr(f"{Named.__module__}.Named")  # nothing of that name exists any more
+    read = read_plain_pickle(tmp_path / "p.pickle", stand_ins)
+    assert read == SimpleNamespace(words={"a": 1})
+    assert type(read.words) is dict
+    with pytest.raises(DataError, match=r"names collections.OrderedDict"):
+        read_plain_pickle(tmp_path / "p.pickle", {key: stand_ins[key] for key in stand_ins if "Named" in key})
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_stand_ins_open_the_door_to_no_other_name(tmp_path, protocol):
+    mark = tmp_path / "mark"
+    (tmp_path / "p.pickle").write_bytes(pickle.dumps([OrderedDict(a=Malicious(mark))], protocol=protocol))
+    with pytest.raises(DataError, match=r"names \w+\.system"):
+        read_plain_pickle(tmp_path / "p.pickle", {"collections.OrderedDict": dict})
+    assert not mark.exists()
+
+
+def test_a_pickle_cannot_alter_a_built_in_stand_in(tmp_path):
+    # builds no object, but sets an attribute on what is found under the name itself
+    (tmp_path / "p.pickle").write_bytes(b"cm\nT\n(N}S'mark'\nI1\nstb.")
+    for stand_in in (dict, SimpleNamespace, ()):
+        with pytest.raises(DataError, match="cut off or no pickle"):
+            read_plain_pickle(tmp_path / "p.pickle", {"m.T": stand_in})
+        assert not hasattr(stand_in, "mark")
+
+    class Own:
+        pass
+
+    read_plain_pickle(tmp_path / "p.pickle", {"m.T": Own})
+    assert Own.mark == 1  # the counter-check, and the reason to give built-in types

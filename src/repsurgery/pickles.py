@@ -1,0 +1,60 @@
+"""Pickles as data: numbers, strings, lists, dicts. Nothing that the file names is looked up or called."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from repsurgery.errors import DataError
+
+__all__ = ["read_plain_pickle"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Refused(pickle.UnpicklingError):
+    """The pickle names something to import."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    stand_ins: Mapping[str, Any]
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self.stand_ins[f"{module}.{name}"]
+        except KeyError:
+            raise _Refused(f"{module}.{name}") from None
+
+
+def read_plain_pickle(file: Path, stand_ins: Mapping[str, Any] = _NOTHING) -> Any:
+    """Return what ``file`` holds if it is made of built-in containers, strings, numbers and None alone.
+
+    Parameters
+    ----------
+    file : Path
+    stand_ins : mapping of "module.name" to object
+        What takes the place of a name in the pickle. The file decides how it is called and which attributes are set
+        on it, so give built-in types that do nothing with either, such as ``dict`` and ``types.SimpleNamespace``.
+
+    Raises
+    ------
+    DataError
+        No such file; a file that is cut off or no pickle; a pickle that names any other class or function, which is
+        not looked up, let alone called.
+    """
+    if not file.is_file():
+        raise DataError(f"There is no file {file}. Pass a pickle of a list of dicts.")
+    try:
+        with file.open("rb") as stream:
+            unpickler = _PlainUnpickler(stream, encoding="utf-8")
+            unpickler.stand_ins = stand_ins
+            return unpickler.load()
+    except _Refused as error:
+        raise DataError(
+            f"{file} names {error}; only lists, dicts, strings and numbers are read from a pickle. "
+            "Save the rows as JSON Lines."
+        ) from error
+    # what a damaged pickle raises depends on the byte that was hit
+    except Exception as error:
+        raise DataError(f"{file} is cut off or no pickle ({type(error).__name__}: {error}). Fetch it again.") from error

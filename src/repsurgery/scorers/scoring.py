@@ -1,0 +1,82 @@
+"""`score_texts`: score many texts, and go on where the scorer fails on some of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from repsurgery.errors import DataError, MissingExtraError, ParameterError
+from repsurgery.scorers.base import ToxicityScorer
+from repsurgery.scorers.texts import check_texts
+
+__all__ = ["Scored", "score_texts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores of texts, and what could not be scored.
+
+    Attributes
+    ----------
+    scores : tuple of float or None, one per text
+        None where there is nothing to score, or the scorer failed.
+    failures : int
+        Texts on which the scorer failed.
+    message : str or None
+        What it said the first time.
+    """
+
+    scores: tuple[float | None, ...]
+    failures: int
+    message: str | None
+
+
+def score_texts(scorer: ToxicityScorer, texts: Sequence[str], *, batch_size: int = 256) -> Scored:
+    """Score ``texts`` in batches; where one fails, score its texts one by one and count those that fail alone.
+
+    Raises
+    ------
+    DataError
+        The scorer answers with another number of scores than texts, or with a score that is NaN or outside [0, 1].
+    MissingExtraError
+        A package is absent, so that no text could be scored.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ParameterError(f"batch_size is {batch_size!r}; it must be a whole number of at least 1.")
+    texts = check_texts(texts, caller="score_texts")
+    scores: list[float | None] = []
+    messages: list[str] = []
+    for start in range(0, len(texts), batch_size):
+        batch = texts[start : start + batch_size]
+        found, problem = _attempt(scorer, batch)
+        if problem is None:
+            scores += found
+            continue
+        for text in batch:
+            alone, problem = _attempt(scorer, [text])
+            scores += alone
+            messages += [] if problem is None else [problem]
+    return Scored(tuple(scores), len(messages), messages[0] if messages else None)
+
+
+def _attempt(scorer: ToxicityScorer, texts: list[str]) -> tuple[list[float | None], str | None]:
+    """Return scores and None, or as many times None and what the scorer said."""
+    try:
+        found = scorer(texts)
+    except MissingExtraError:
+        raise
+    # a scorer is foreign code: whatever it raises on a text is that text's failure
+    except Exception as error:
+        return [None] * len(texts), f"{scorer.name}: {type(error).__name__}: {error}"
+    return _checked(scorer.name, texts, found), None
+
+
+def _checked(name: str, texts: list[str], scores: Any) -> list[float | None]:
+    found = list(scores)
+    if len(found) != len(texts):
+        raise DataError(f"{name} gave {len(found)} scores for {len(texts)} texts; a scorer gives one per text.")
+    for text, score in zip(texts, found, strict=True):
+        # NaN fails the comparison too
+        if score is not None and not (isinstance(score, Real) and 0 <= float(score) <= 1):
+            raise DataError(f"{name} gave the score {score!r} for {text[:40]!r}; a score lies in [0, 1], or is None.")
+    return [None if score is None else float(score) for score in found]
