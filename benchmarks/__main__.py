@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import (
     accuracy,
     class_moments,
+    evaluation_throughput,
     few_rows,
     generation,
     hook_cost,
@@ -45,6 +46,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "post_processing": post_processing,
         "logistic_regression": logistic_regression,
     },
+    "toxicity": {"evaluation_throughput": evaluation_throughput},
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}
 RESULTS = Path(__file__).parent / "results"

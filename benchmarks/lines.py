@@ -82,6 +82,6 @@ def _figure(line: Line) -> str:
             return f"{line.value:.3f} s"
         case "us" | "ms" | "%":
             return f"{line.value:.3g} {line.unit}"
-        case "MiB":
-            return f"{line.value:.1f} MiB"
+        case "MiB" | "tokens/s":
+            return f"{line.value:.1f} {line.unit}"
     return f"{line.value:.1e}"
