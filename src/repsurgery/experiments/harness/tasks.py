@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval.tasks
-from datasets import Dataset
 
+from datasets import Dataset
 from repsurgery.datasets import load_wikitext2
 
 __all__ = ["TaskManager", "wikitext2"]
