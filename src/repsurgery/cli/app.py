@@ -15,6 +15,7 @@ from repsurgery.cli.fold import fold
 from repsurgery.cli.generate import generate
 from repsurgery.cli.guarantees import guarantees
 from repsurgery.cli.inspect import inspect
+from repsurgery.cli.lm_eval import SETTINGS, lm_eval
 from repsurgery.cli.report import report
 from repsurgery.cli.reproduce import reproduce
 
@@ -63,3 +64,4 @@ def repsurgery_command(
 
 for verb in (fit, generate, inspect, fold, demo, guarantees, reproduce, report):
     app.command()(verb)
+app.command("lm-eval", context_settings=SETTINGS)(lm_eval)

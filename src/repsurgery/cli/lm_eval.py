@@ -1,0 +1,24 @@
+"""``repsurgery lm-eval``: lm-evaluation-harness on steered models."""
+
+from repsurgery.cli.needs import typer
+
+__all__ = ["SETTINGS", "lm_eval"]
+
+SETTINGS = {
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""Every word behind the verb belongs to the harness, ``--help`` too."""
+
+
+def lm_eval(context: typer.Context) -> None:
+    """Run lm-evaluation-harness with the model type 'repsurgery' and the task 'wikitext2_local'; lm-eval's arguments.
+
+    For example: run --model repsurgery --model_args pretrained=smollm2-135m,steering=tone.safetensors
+    --tasks wikitext2_local --limit 2
+    """
+    from repsurgery.experiments.harness import run_harness
+
+    run_harness(context.args)
