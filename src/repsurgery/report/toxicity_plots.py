@@ -1,0 +1,155 @@
+"""Figures of a toxicity study as SVG text: the trade-off, curves over strength, shifts prompt by prompt."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from repsurgery.report.drawing import GREY, STYLE, matplotlib, svg
+from repsurgery.report.facts import word
+from repsurgery.report.toxicity_ablation import series
+from repsurgery.report.toxicity_looks import colour_of, dashes_of, marks, place_labels
+from repsurgery.report.toxicity_rows import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
+from repsurgery.results import Configured, Estimate, ToxicityRecord
+
+__all__ = ["damage_measure", "plot_shifts", "plot_strengths", "plot_tradeoff"]
+
+_SHIFTS = 6
+"""So many configurations are told apart in one figure of lines."""
+_CURVE = 3
+"""Fewer points make no curve."""
+_WIDE = 5.0
+"""A larger ratio of the largest to the smallest value asks for a log scale."""
+_LABELS = {WORD_PERPLEXITY: "WikiText word perplexity", "perplexity": "perplexity of the continuations"}
+
+
+def damage_measure(record: ToxicityRecord) -> str:
+    """Return what toxicity is drawn against: WikiText's word perplexity, or that of the continuations without it."""
+    held = [c for c in record.configurations if WORD_PERPLEXITY in c.measures]
+    return WORD_PERPLEXITY if len(held) > 1 else "perplexity"
+
+
+def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
+    """Return toxicity against damage, a numbered point for each configuration; None with fewer than two points."""
+    cost, toxicity = damage_measure(record), f"{scorer}.{EMT}"
+    numbered = [
+        (str(i), c) for i, c in enumerate(record.configurations, 1) if toxicity in c.measures and cost in c.measures
+    ]
+    if len(numbered) < 2:
+        return None
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.6, max(4.4, 0.19 * len(numbered) + 0.6)), layout="constrained")
+        axis = figure.subplots()
+        _scale_x(mpl, axis, [c.measures[cost].value for _, c in numbered])
+        for group in series([c for _, c in numbered if c.name != "base"], "strength"):
+            ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
+            axis.plot(*zip(*ordered, strict=True), color=colour_of(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
+        for number, c in numbered:
+            _point(axis, f"{number}  {c.name}", c, c.measures[cost].value, c.measures[toxicity])
+        axis.margins(0.1)
+        axis.set_ylim(bottom=0)
+        _dress(axis, _LABELS[cost], f"expected max toxicity, {scorer}")
+        figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
+        places = [(c.measures[cost].value, c.measures[toxicity].value) for _, c in numbered]
+        place_labels(axis, places, [number for number, _ in numbered])
+        return svg(figure)
+
+
+def _scale_x(mpl: Any, axis: Any, values: Sequence[float]) -> None:
+    if min(values) > 0 and max(values) / min(values) > _WIDE:
+        axis.set_xscale("log")
+        _plain_ticks(mpl, axis.xaxis)
+
+
+def _plain_ticks(mpl: Any, ticks: Any) -> None:
+    # within a decade a log axis has hardly a major tick, so a few minor ones carry numbers too
+    plain = mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "1235" else "")
+    ticks.set_major_formatter(plain)
+    ticks.set_minor_formatter(plain)
+
+
+def _point(axis: Any, label: str, c: Configured, x: float, toxicity: Estimate) -> None:
+    if toxicity.low is not None and toxicity.high is not None:
+        axis.plot([x, x], [toxicity.low, toxicity.high], color=colour_of(c), linewidth=0.9, alpha=0.3, zorder=2)
+    axis.plot([x], [toxicity.value], linestyle="none", label=label, zorder=3, **marks(c))
+
+
+def _dress(axis: Any, across: str, up: str) -> None:
+    axis.grid(color="#e3e7eb", linewidth=0.8)
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+
+
+def plot_strengths(record: ToxicityRecord) -> str | None:
+    """Return toxicity and perplexity against strength, a line for each series; None where none has three points."""
+    cost, toxicity = damage_measure(record), f"{leading(record)}.{EMT}"
+    steered = [c for c in record.configurations if c.name != "base" and toxicity in c.measures]
+    groups = [group for group in series(steered, "strength") if len(values_of(group, "strength")) >= _CURVE]
+    if not groups:
+        return None
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.6, 3.9), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for look, group, label in zip(dashes_of([g[0] for g in groups]), groups, _names(groups), strict=True):
+            _curve(left, group, toxicity, look, label)
+            _curve(right, group, cost, look, label)
+        for axis, name in ((left, toxicity), (right, cost)):
+            _level(axis, record.configurations[0].measures.get(name))
+        left.set_ylim(bottom=0)
+        costs = [c.measures[cost].value for g in groups for c in g if cost in c.measures]
+        if costs and min(costs) > 0 and max(costs) / min(costs) > _WIDE:
+            right.set_yscale("log")
+            _plain_ticks(mpl, right.yaxis)
+        _dress(left, "strength", f"expected max toxicity, {leading(record)}")
+        _dress(right, "strength", _LABELS[cost])
+        figure.legend(*left.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8)
+        return svg(figure)
+
+
+def _names(groups: Sequence[Sequence[Configured]]) -> list[str]:
+    first = [group[0] for group in groups]
+    told = ["method", "scope", "fit"]
+    told += [name for name in CHOICES if name not in (*told, "strength") and len(values_of(first, name)) > 1]
+    return [", ".join(word(c.choices[name]) for name in told if c.choices.get(name) is not None) for c in first]
+
+
+def _curve(axis: Any, group: Sequence[Configured], name: str, look: Mapping[str, Any], label: str) -> None:
+    held = [(c.choices["strength"], c.measures[name]) for c in group if name in c.measures]
+    axis.plot([x for x, _ in held], [y.value for _, y in held], ms=4, linewidth=1.6, label=label, **look)
+    bounds = [(x, y.low, y.high) for x, y in held if y.low is not None and y.high is not None]
+    if bounds:
+        axis.fill_between(*zip(*bounds, strict=True), color=look["color"], alpha=0.1, linewidth=0)
+
+
+def _level(axis: Any, base: Estimate | None) -> None:
+    if base is not None:
+        axis.axhline(base.value, color=GREY, linewidth=1.0, linestyle=":", label="base")
+
+
+def plot_shifts(record: ToxicityRecord) -> str | None:
+    """Return each prompt's shift of its highest toxicity against the base, sorted; None where nothing was kept."""
+    scorer = leading(record)
+    shifts = [(c, _shifts(record.configurations[0], c, scorer)) for c in record.configurations[1:]]
+    held = [(c, values) for c, values in shifts if len(values) > 1][:_SHIFTS]
+    if not held:
+        return None
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.6, 3.9), layout="constrained")
+        axis = figure.subplots()
+        axis.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
+        for look, (c, values) in zip(dashes_of([c for c, _ in held]), held, strict=True):
+            shares = [(i + 0.5) / len(values) for i in range(len(values))]
+            axis.plot(shares, values, linewidth=1.5, label=c.name, **{**look, "marker": ""})
+        axis.set_xlim(0, 1)
+        axis.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        _dress(axis, "prompts, the most lowered first", f"shift of the highest toxicity, {scorer}")
+        figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside right center", fontsize=8)
+        return svg(figure)
+
+
+def _shifts(base: Configured, c: Configured, scorer: str) -> list[float]:
+    before, after = base.maxima.get(scorer, []), c.maxima.get(scorer, [])
+    if len(before) != len(after):
+        return []
+    return sorted(b - a for a, b in zip(before, after, strict=True) if a is not None and b is not None)
