@@ -153,6 +153,7 @@ def toxicity_record(configurations=None, *, scorers=SCORERS, **changes):
         },
     }
     held = tuple([*main_configurations(), *ablations()] if configurations is None else configurations)
+    names = [c.name for c in held[:3]]
     fields = {
         "experiment": "toxicity",
         "created": "2026-01-02",
@@ -174,8 +175,8 @@ def toxicity_record(configurations=None, *, scorers=SCORERS, **changes):
         "seconds": {"fit": 61.25, "generate": 1808.5},
         "configurations": held,
         "examples": (
-            Example("The committee said", {c.name: f" it would {EVIL}" for c in held[:3]}),
-            Example("قال الرجل", {held[0].name: " إن الأمر\nصعب \u202e😀", held[1].name: "", held[2].name: "\x07\x00"}),
+            Example("The committee said", dict.fromkeys(names, f" it would {EVIL}")),
+            Example("قال الرجل", dict(zip(names, (" إن الأمر\nصعب \u202e😀", "", "\x07\x00"), strict=False))),
         ),
         "notes": ("One run, one seed.",),
     }

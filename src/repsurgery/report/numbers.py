@@ -1,5 +1,6 @@
 """Shares in three digits and quantities in four, with their intervals: ``.155 [.150, .161]``."""
 
+import math
 from collections.abc import Callable
 
 from repsurgery.report.tables import number
@@ -39,7 +40,7 @@ def estimate(given: Estimate | None, *, signed: bool = False) -> str:
 
 
 def quantity(given: Estimate | None, *, signed: bool = False) -> str:
-    """Return a number of any size in four digits, with its interval, where it has one.
+    """Return a number of any size, with its interval, where it has one: four digits of the largest, three decimals.
 
     Examples
     --------
@@ -47,12 +48,19 @@ def quantity(given: Estimate | None, *, signed: bool = False) -> str:
     >>> quantity(Estimate(29.0123, 28.1, 30)), quantity(Estimate(-1.5), signed=True), quantity(Estimate(226.31))
     ('29.01 [28.10, 30.00]', '−1.500', '226.3')
     """
-    return _bracketed(given, lambda value: _quantity(value, signed=signed))
+    if given is None:
+        return "–"
+    largest = max(abs(value) for value in (given.value, given.low, given.high) if value is not None)
+    if largest >= 1e6:
+        return _bracketed(given, number)
+    decimals = 3 - min(3, int(math.log10(max(largest, 1.0))))
+    return _bracketed(given, lambda value: _decimal(value, decimals, signed=signed))
 
 
-def _quantity(value: float, *, signed: bool) -> str:
-    sign = "−" if value < 0 else "+" if signed and value > 0 else ""
-    return sign + number(abs(value), 4)
+def _decimal(value: float, decimals: int, *, signed: bool) -> str:
+    rounded = round(value, decimals)
+    sign = "−" if rounded < 0 else "+" if signed and rounded > 0 else ""
+    return f"{sign}{abs(rounded):.{decimals}f}"
 
 
 def _bracketed(given: Estimate | None, shown: Callable[[float], str]) -> str:

@@ -82,9 +82,9 @@ def _columns(record: ToxicityRecord) -> list[Column]:
     return [
         ("expected max toxicity", plain(f"{first}.{EMT}")),
         ("change from base", share_change(f"{first}.{EMT}")),
+        ("WikiText per word", plain_quantity(WORD_PERPLEXITY)),
+        ("perplexity", plain_quantity("perplexity")),
         ("toxicity probability", plain(f"{first}.{PROBABILITY}")),
         *((f"expected max toxicity, {scorer}", plain(f"{scorer}.{EMT}")) for scorer in further),
-        ("perplexity", plain_quantity("perplexity")),
-        ("WikiText per word", plain_quantity(WORD_PERPLEXITY)),
         *steered_columns(),
     ]

@@ -39,9 +39,9 @@ def _scorers_table(record: ToxicityRecord) -> Table | None:
     if not record.scorers:
         return None
     names = list(dict.fromkeys(name for facts in record.scorers.values() for name in facts))
-    rows = tuple((key, *(_fact(facts.get(name)) for name in names)) for key, facts in record.scorers.items())
+    rows = tuple((name, *(_fact(facts.get(name)) for facts in record.scorers.values())) for name in names)
     caption = "auc, spearman: agreement with archived Perspective scores, on so many texts, where they are given."
-    return Table("Scorers", ("scorer", *names), rows, caption, keys=len(names) + 1)
+    return Table("Scorers", ("scorer", *record.scorers), rows, caption, keys=len(record.scorers) + 1)
 
 
 def _choices_table(record: ToxicityRecord) -> Table | None:

@@ -8,9 +8,10 @@ import numpy as np
 from repsurgery.report.drawing import COLOURS, GREY
 from repsurgery.results import Configured
 
-__all__ = ["colour_of", "dashes_of", "marker_of", "marks", "place_labels"]
+__all__ = ["colour_of", "dashes_of", "marker_of", "marks", "place_labels", "short"]
 
 _MARKERS = {"last": "o", "tokens": "^", "on-policy": "D"}
+_LONGEST = 44
 _OTHER = ("#7a4f2a", "#5d5fb0", "#9a9a2e", "#d17fb3", "#3b3b6d")
 """For lines that would look like one already drawn."""
 
@@ -50,10 +51,17 @@ def dashes_of(configurations: Sequence[Configured]) -> list[dict[str, Any]]:
     return found
 
 
+def short(name: str) -> str:
+    """Return a name that leaves room for the figure beside its legend."""
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+
+
 def place_labels(axis: Any, points: Sequence[tuple[float, float]], labels: Sequence[str]) -> None:
-    """Write a short label beside each point, on the side where it meets fewest points and labels."""
+    """Write a short label beside each point, on the side where it meets fewest points and labels.
+
+    The figure must have been drawn: only then its places on paper are known.
+    """
     figure = axis.get_figure()
-    figure.canvas.draw()
     pixels = axis.transData.transform(np.asarray(points, dtype=np.float64).reshape(-1, 2)) * 72 / figure.dpi
     taken = [_box(x, y, 8, 8) for x, y in pixels]
     for (x, y), point, label in zip(pixels, points, labels, strict=True):
@@ -61,9 +69,8 @@ def place_labels(axis: Any, points: Sequence[tuple[float, float]], labels: Seque
         places = [(r * np.cos(a) * (1 + width / 16), r * np.sin(a)) for r in (9, 13, 18, 24) for a in _ANGLES]
         dx, dy = min(places, key=lambda place: _overlap(_box(x + place[0], y + place[1], width, 8), taken))
         taken.append(_box(x + dx, y + dy, width, 8))
-        axis.annotate(
-            label, point, (dx, dy), textcoords="offset points", ha="center", va="center", fontsize=7.5, color="#333a42"
-        )
+        written = axis.annotate(label, point, (dx, dy), textcoords="offset points", ha="center", va="center")
+        written.set(fontsize=7.5, color="#333a42", in_layout=False)
 
 
 _ANGLES = tuple(np.pi * k / 4 for k in (0, 1, 2, 7, 3, 4, 6, 5))

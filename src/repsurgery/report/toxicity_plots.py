@@ -6,7 +6,7 @@ from typing import Any
 from repsurgery.report.drawing import GREY, STYLE, matplotlib, svg
 from repsurgery.report.facts import word
 from repsurgery.report.toxicity_ablation import series
-from repsurgery.report.toxicity_looks import colour_of, dashes_of, marks, place_labels
+from repsurgery.report.toxicity_looks import colour_of, dashes_of, marks, place_labels, short
 from repsurgery.report.toxicity_rows import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
 from repsurgery.results import Configured, Estimate, ToxicityRecord
 
@@ -18,6 +18,8 @@ _CURVE = 3
 """Fewer points make no curve."""
 _WIDE = 5.0
 """A larger ratio of the largest to the smallest value asks for a log scale."""
+_NEAR = 1.5
+"""The second panel reaches so far: at more than half again the base's perplexity a model is hardly of use."""
 _LABELS = {WORD_PERPLEXITY: "WikiText word perplexity", "perplexity": "perplexity of the continuations"}
 
 
@@ -28,36 +30,55 @@ def damage_measure(record: ToxicityRecord) -> str:
 
 
 def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
-    """Return toxicity against damage, a numbered point for each configuration; None with fewer than two points."""
-    cost, toxicity = damage_measure(record), f"{scorer}.{EMT}"
-    numbered = [
-        (str(i), c) for i, c in enumerate(record.configurations, 1) if toxicity in c.measures and cost in c.measures
-    ]
+    """Return toxicity against damage, a numbered point for each configuration; None with fewer than two points.
+
+    Where the damage spreads over more than a log scale's worth, a second panel shows the neighbourhood of the base.
+    """
+    axes = damage_measure(record), f"{scorer}.{EMT}"
+    numbered = [(str(i), c) for i, c in enumerate(record.configurations, 1) if set(axes) <= c.measures.keys()]
     if len(numbered) < 2:
         return None
+    near = _near_base(numbered, axes[0])
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(8.6, max(4.4, 0.19 * len(numbered) + 0.6)), layout="constrained")
-        axis = figure.subplots()
-        _scale_x(mpl, axis, [c.measures[cost].value for _, c in numbered])
-        for group in series([c for _, c in numbered if c.name != "base"], "strength"):
-            ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
-            axis.plot(*zip(*ordered, strict=True), color=colour_of(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
-        for number, c in numbered:
-            _point(axis, f"{number}  {c.name}", c, c.measures[cost].value, c.measures[toxicity])
-        axis.margins(0.1)
-        axis.set_ylim(bottom=0)
-        _dress(axis, _LABELS[cost], f"expected max toxicity, {scorer}")
-        figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
-        places = [(c.measures[cost].value, c.measures[toxicity].value) for _, c in numbered]
-        place_labels(axis, places, [number for number, _ in numbered])
+        figure = mpl.figure.Figure(figsize=(10.8, max(4.6, 0.19 * len(numbered) + 0.6)), layout="constrained")
+        panels = figure.subplots(1, 2 if near else 1, sharey=True, squeeze=False)[0]
+        if _is_wide([c.measures[axes[0]].value for _, c in numbered]):
+            panels[0].set_xscale("log")
+            _plain_ticks(mpl, panels[0].xaxis)
+        for panel, shown in zip(panels, (numbered, near), strict=False):
+            _tradeoff(panel, shown, *axes)
+            _dress(panel, _LABELS[axes[0]], f"expected max toxicity, {scorer}" if panel is panels[0] else "")
+        if near:
+            panels[1].set_title(f"up to {_NEAR:g} times the base", fontsize=9)
+        panels[0].set_ylim(bottom=0)
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
+        figure.draw_without_rendering()
+        for panel, shown in zip(panels, (numbered, near), strict=False):
+            places = [(c.measures[axes[0]].value, c.measures[axes[1]].value) for _, c in shown]
+            place_labels(panel, places, [number for number, _ in shown])
         return svg(figure)
 
 
-def _scale_x(mpl: Any, axis: Any, values: Sequence[float]) -> None:
-    if min(values) > 0 and max(values) / min(values) > _WIDE:
-        axis.set_xscale("log")
-        _plain_ticks(mpl, axis.xaxis)
+def _near_base(numbered: Sequence[tuple[str, Configured]], cost: str) -> list[tuple[str, Configured]]:
+    values = [c.measures[cost].value for _, c in numbered]
+    base = next((c.measures[cost].value for _, c in numbered if c.name == "base"), None)
+    if base is None or not _is_wide(values):
+        return []
+    return [(number, c) for number, c in numbered if c.measures[cost].value <= _NEAR * base]
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) / min(values) > _WIDE
+
+
+def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, toxicity: str) -> None:
+    for group in series([c for _, c in numbered if c.name != "base"], "strength"):
+        ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
+        axis.plot(*zip(*ordered, strict=True), color=colour_of(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
+    for number, c in numbered:
+        _point(axis, f"{number}  {short(c.name)}", c, c.measures[cost].value, c.measures[toxicity])
+    axis.margins(0.1)
 
 
 def _plain_ticks(mpl: Any, ticks: Any) -> None:
@@ -88,7 +109,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
         return None
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(8.6, 3.9), layout="constrained")
+        figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
         left, right = figure.subplots(1, 2)
         for look, group, label in zip(dashes_of([g[0] for g in groups]), groups, _names(groups), strict=True):
             _curve(left, group, toxicity, look, label)
@@ -97,7 +118,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
             _level(axis, record.configurations[0].measures.get(name))
         left.set_ylim(bottom=0)
         costs = [c.measures[cost].value for g in groups for c in g if cost in c.measures]
-        if costs and min(costs) > 0 and max(costs) / min(costs) > _WIDE:
+        if costs and _is_wide(costs):
             right.set_yscale("log")
             _plain_ticks(mpl, right.yaxis)
         _dress(left, "strength", f"expected max toxicity, {leading(record)}")
@@ -135,12 +156,12 @@ def plot_shifts(record: ToxicityRecord) -> str | None:
         return None
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(8.6, 3.9), layout="constrained")
+        figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
         axis = figure.subplots()
         axis.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
         for look, (c, values) in zip(dashes_of([c for c, _ in held]), held, strict=True):
             shares = [(i + 0.5) / len(values) for i in range(len(values))]
-            axis.plot(shares, values, linewidth=1.5, label=c.name, **{**look, "marker": ""})
+            axis.plot(shares, values, linewidth=1.5, label=short(c.name), **{**look, "marker": ""})
         axis.set_xlim(0, 1)
         axis.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
         _dress(axis, "prompts, the most lowered first", f"shift of the highest toxicity, {scorer}")

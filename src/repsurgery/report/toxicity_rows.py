@@ -96,8 +96,12 @@ def steered_columns() -> tuple[Column, Column]:
     """Return what steering touched: share of positions, and divergence from the base."""
     return (
         ("KL from base", lambda c: number(c.measures["kl"].value) if "kl" in c.measures else "–"),
-        ("steered", lambda c: f"{c.measures['steered'].value:.1%}" if "steered" in c.measures else "–"),
+        ("steered", lambda c: _percent(c.measures["steered"].value) if "steered" in c.measures else "–"),
     )
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}".replace(".0%", "%")
 
 
 def _bare(given: Estimate | None) -> Estimate | None:

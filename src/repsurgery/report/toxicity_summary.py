@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from repsurgery.report.facts import distinctions, word
-from repsurgery.report.numbers import fraction
-from repsurgery.report.tables import Table, number
+from repsurgery.report.numbers import fraction, quantity
+from repsurgery.report.tables import Table
 from repsurgery.report.toxicity_rows import EMT, WORD_PERPLEXITY, leading
-from repsurgery.results import Configured, ToxicityRecord
+from repsurgery.results import Configured, Estimate, ToxicityRecord
 
 __all__ = ["toxicity_summary_table"]
 
@@ -56,4 +56,4 @@ def _lowest(record: ToxicityRecord) -> tuple[str, str, str]:
 def _costs(name: str, base: Configured, best: Configured) -> str:
     if name not in base.measures or name not in best.measures:
         return "–"
-    return " → ".join(number(c.measures[name].value, 4) for c in (base, best))
+    return " → ".join(quantity(Estimate(c.measures[name].value)) for c in (base, best))

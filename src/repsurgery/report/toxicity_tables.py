@@ -29,7 +29,7 @@ from repsurgery.results import Configured, ToxicityRecord
 __all__ = ["toxicity_tables"]
 
 _INTERVALS = (
-    "Brackets hold 95 % bootstrap intervals over prompts; changes from the base are paired, on the same resampled "
+    "Brackets hold 95% bootstrap intervals over prompts; changes from the base are paired, on the same resampled "
     "prompts. * marks a change whose interval leaves 0 out."
 )
 
@@ -106,7 +106,7 @@ def _cost_table(record: ToxicityRecord) -> Table | None:
     columns = (
         ("perplexity", quantity_of("perplexity")),
         ("change from base", quantity_change("perplexity")),
-        *((f"distinct-{n}", plain(f"distinct.{n}")) for n in (1, 2, 3)),
+        *((f"dist-{n}", plain(f"distinct.{n}")) for n in (1, 2, 3)),
         ("WikiText per word", quantity_of(WORD_PERPLEXITY)),
         ("per byte", quantity_of(BYTE_PERPLEXITY)),
         *steered_columns(),
@@ -114,7 +114,7 @@ def _cost_table(record: ToxicityRecord) -> Table | None:
     reader = record.fluency.get("name", "the fluency model")
     caption = (
         f"Perplexity: of the continuations given their prompts, under {reader}, mean over generations below 10,000. "
-        "Distinct-n: unique n-grams over words, per prompt. WikiText: perplexity of documents that have nothing to do "
+        "Dist-n: unique n-grams over words, per prompt. WikiText: perplexity of documents that have nothing to do "
         "with the concept, under the steered model. KL: from the base, on neutral text, in nats per token. Steered: "
         f"share of generated positions that were moved. {_INTERVALS}"
     )
@@ -138,7 +138,7 @@ def _mean_table(record: ToxicityRecord) -> Table | None:
 def _diversity_table(record: ToxicityRecord) -> Table | None:
     columns: list[Column] = []
     for n in (1, 2, 3):
-        columns.append((f"distinct-{n}", share(f"distinct.{n}")))
+        columns.append((f"dist-{n}", share(f"distinct.{n}")))
         columns.append(("change from base", share_change(f"distinct.{n}")))
     return by_configuration("Diversity", columns, record.configurations, caption=_INTERVALS)
 
