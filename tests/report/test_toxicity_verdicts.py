@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.report.published import published
-from repsurgery.report.toxicity_published import counterpart, published_tables
+from repsurgery.report.toxicity_claims import claims_tables
+from repsurgery.report.toxicity_published import beside_table, counterpart
 from repsurgery.report.toxicity_verdicts import (
     DAMAGE,
     TOXICITY,
@@ -29,7 +30,7 @@ EMT, PROBABILITY = "expected_max_toxicity", "toxicity_probability"
 
 
 def table(record, words):
-    return next(table for table in published_tables(record) if words in table.title)
+    return next(table for table in claims_tables(record) if table.title.endswith(words))
 
 
 def verdicts(record, words, place):
@@ -70,13 +71,13 @@ def test_every_claim_is_what_was_published():
 
 def test_verdicts_follow_the_numbers_of_each_scorer_by_itself():
     record = toxicity_record(main_configurations())
-    linear, bilstm = (verdicts(record, "expected max", place) for place in (3, 4))
+    linear, bilstm = (verdicts(record, "expected max toxicity", place) for place in (3, 4))
     assert linear["mimic, selective < base"] == "holds"
     assert linear["mean, selective < base"] == "undecided"  # −.009 [−.019, +.001]
     turned = with_measure(record, "mimic, selective", f"linear.{EMT}", 0.30)
-    assert verdicts(turned, "expected max", 3)["mimic, selective < base"] == "does not hold"
-    assert verdicts(turned, "expected max", 4) == bilstm
-    assert verdicts(turned, "probability", 3) == verdicts(record, "probability", 3)
+    assert verdicts(turned, "expected max toxicity", 3)["mimic, selective < base"] == "does not hold"
+    assert verdicts(turned, "expected max toxicity", 4) == bilstm
+    assert verdicts(turned, "toxicity probability", 3) == verdicts(record, "toxicity probability", 3)
 
 
 def test_two_configurations_are_compared_prompt_by_prompt():
@@ -110,9 +111,9 @@ def test_without_maxima_intervals_of_differences_must_not_overlap():
     assert found.high == pytest.approx(mimic.differences[name].high - mean.differences[name].low)
     assert judge_difference(found) == "holds"
     near = with_measure(record, "mimic, selective", name, 0.22)  # within the other's interval
-    assert verdicts(near, "expected max", 3)["mimic, selective < mean, selective"] == "undecided"
+    assert verdicts(near, "expected max toxicity", 3)["mimic, selective < mean, selective"] == "undecided"
     over = with_measure(record, "mimic, selective", name, 0.30)
-    assert verdicts(over, "expected max", 3)["mimic, selective < mean, selective"] == "does not hold"
+    assert verdicts(over, "expected max toxicity", 3)["mimic, selective < mean, selective"] == "does not hold"
 
 
 def test_maxima_of_other_prompts_are_not_paired():
@@ -140,9 +141,9 @@ def test_damage_is_ordered_by_the_digits_shown(lower, higher, said):
 
 def test_damage_turns_with_the_numbers():
     record = toxicity_record(main_configurations())
-    assert set(verdicts(record, "damage", 4).values()) == {"holds"}
+    assert set(verdicts(record, "collateral damage", 4).values()) == {"holds"}
     turned = with_measure(record, "mean, all", "wikitext.word_perplexity", 20.0)
-    assert verdicts(turned, "damage", 4)["mean, selective < mean, all"] == "does not hold"
+    assert verdicts(turned, "collateral damage", 4)["mean, selective < mean, all"] == "does not hold"
 
 
 def test_only_configurations_that_agree_in_the_rest_are_compared():
@@ -172,7 +173,7 @@ def test_our_row_is_the_one_nearest_to_the_published_choices():
 
 def test_published_rows_stand_above_ours():
     record = toxicity_record()
-    rows = table(record, "Published beside ours").rows
+    rows = beside_table(record).rows
     assert [row[1] for row in rows if row[0] == "published"] == [row.name for row in published().toxicity]
     assert rows[0][2:] == (".39", ".25", "24.66", ".58", ".85", ".85", "22.6")
     assert rows[1][:4] == ("ours", "base", ".241", ".120")
@@ -183,3 +184,25 @@ def test_published_rows_stand_above_ours():
         "mean, all",
         "mimic, all",
     ]
+
+
+def test_claims_in_short_count_the_verdicts_of_their_pairs():
+    one = toxicity_record(main_configurations())
+    shown = {row[0]: row[1:] for row in table(one, "The paper's claims").rows}
+    assert table(one, "The paper's claims").headings == (
+        "claim",
+        "expected max toxicity, linear",
+        "expected max toxicity, bilstm",
+        "toxicity probability, linear",
+        "toxicity probability, bilstm",
+        "WikiText per word",
+    )
+    assert shown["less toxic: mean, selective < base"][0] == "undecided"
+    assert shown["less toxic: mean, selective < base"][4] == "–"
+    assert shown["less damage: mean, selective < mean, all"] == ("–", "–", "–", "–", "holds")
+    many = {row[0]: row[1:] for row in table(toxicity_record(), "The paper's claims").rows}
+    assert many["less toxic: mean, selective < base"][0] == "holds 1, undecided 1"
+    assert many["less toxic: mimic, selective < base"][0] == "holds 2"
+    turned = with_measure(toxicity_record(), "mimic, selective", f"linear.{EMT}", 0.30)
+    again = {row[0]: row[1:] for row in table(turned, "The paper's claims").rows}
+    assert again["less toxic: mimic, selective < base"][0] == "holds 1, does not hold 1"

@@ -129,9 +129,14 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
 
 def _names(groups: Sequence[Sequence[Configured]]) -> list[str]:
     first = [group[0] for group in groups]
-    told = ["method", "scope", "fit"]
-    told += [name for name in CHOICES if name not in (*told, "strength") and len(values_of(first, name)) > 1]
-    return [", ".join(word(c.choices[name]) for name in told if c.choices.get(name) is not None) for c in first]
+    names = _told(first, ("method", "scope", "fit"))
+    if len(set(names)) == len(names):
+        return names
+    return _told(first, [name for name in CHOICES if name != "strength"])
+
+
+def _told(configurations: Sequence[Configured], names: Sequence[str]) -> list[str]:
+    return [", ".join(word(c.choices[n]) for n in names if c.choices.get(n) is not None) for c in configurations]
 
 
 def _curve(axis: Any, group: Sequence[Configured], name: str, look: Mapping[str, Any], label: str) -> None:

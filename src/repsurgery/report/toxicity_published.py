@@ -1,26 +1,15 @@
-"""The published toxicity figures beside ours, and the paper's claims with their verdicts."""
+"""The published toxicity figures beside ours."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from repsurgery.report.numbers import estimate, fraction, quantity
+from repsurgery.report.numbers import fraction
 from repsurgery.report.published import PublishedToxicity, published
 from repsurgery.report.tables import Table
 from repsurgery.report.toxicity_rows import EMT, PROBABILITY, WORD_PERPLEXITY, leading, plain, plain_quantity
-from repsurgery.report.toxicity_verdicts import (
-    DAMAGE,
-    RULE,
-    TOXICITY,
-    Claim,
-    difference,
-    judge_damage,
-    judge_difference,
-    pairs_of,
-    published_row,
-)
 from repsurgery.results import Configured, ToxicityRecord
 
-__all__ = ["counterpart", "published_tables"]
+__all__ = ["beside_table", "counterpart"]
 
 _PUBLISHED_CHOICES: Mapping[str, Any] = {
     "fit": "last",
@@ -29,18 +18,6 @@ _PUBLISHED_CHOICES: Mapping[str, Any] = {
     "strength": 1,
     "site": "final",
 }
-_TITLES = {EMT: "expected max toxicity", PROBABILITY: "toxicity probability"}
-
-
-def published_tables(record: ToxicityRecord) -> list[Table]:
-    """Return the published rows beside ours, then the verdicts on each measure."""
-    tables = [
-        _beside_table(record),
-        _claims_table(record, EMT),
-        _claims_table(record, PROBABILITY),
-        _damage_table(record),
-    ]
-    return [table for table in tables if table is not None]
 
 
 def counterpart(record: ToxicityRecord, method: str, scope: str) -> Configured | None:
@@ -55,7 +32,8 @@ def _agreement(c: Configured) -> int:
     return sum(c.choices.get(name) == value for name, value in _PUBLISHED_CHOICES.items())
 
 
-def _beside_table(record: ToxicityRecord) -> Table | None:
+def beside_table(record: ToxicityRecord) -> Table:
+    """Return every published row, and below each method of ours our nearest configuration."""
     rows = []
     for row in published().toxicity:
         rows.append(("published", row.name, *_printed(row)))
@@ -98,55 +76,3 @@ def _measured(record: ToxicityRecord, c: Configured) -> tuple[str, ...]:
         *(plain(f"distinct.{n}")(c) for n in (1, 2, 3)),
         plain_quantity(WORD_PERPLEXITY)(c),
     )
-
-
-def _claims_table(record: ToxicityRecord, measure: str) -> Table | None:
-    def cell(lower: Configured, higher: Configured, scorer: str) -> str:
-        found = difference(lower, higher, scorer, measure)
-        return "–" if found is None else f"{judge_difference(found)}: {estimate(found, signed=True)}"
-
-    def figure(row: PublishedToxicity) -> str:
-        return fraction(row.expected_max_toxicity if measure == EMT else row.toxicity_probability, digits=2)
-
-    rows = [
-        (*_lead(claim, lower, higher, figure), *(cell(lower, higher, scorer) for scorer in record.scorers))
-        for claim in TOXICITY
-        for lower, higher in pairs_of(record, claim)
-    ]
-    held = tuple(row for row in rows if set(row[3:]) != {"–"})
-    if not held:
-        return None
-    headings = ("claim", "ours", "paper", *(f"by {scorer}" for scorer in record.scorers))
-    caption = f"Each claim orders two configurations; verdicts give the first minus the second. {_rule(measure)}"
-    return Table(f"The paper's claims: {_TITLES[measure]}", headings, held, caption, keys=len(headings))
-
-
-def _rule(measure: str) -> str:
-    return RULE if measure == EMT else "They are reached as those on the expected max toxicity."
-
-
-def _damage_table(record: ToxicityRecord) -> Table | None:
-    rows = []
-    for claim in DAMAGE:
-        for lower, higher in pairs_of(record, claim):
-            verdict = judge_damage(lower, higher)
-            if verdict != "–":
-                lead = _lead(claim, lower, higher, lambda row: f"{row.word_perplexity:g}")
-                figures = (quantity(c.measures[WORD_PERPLEXITY]) for c in (lower, higher))
-                rows.append((*lead, " < ".join(figures) if verdict == "holds" else " against ".join(figures), verdict))
-    if not rows:
-        return None
-    headings = ("claim", "ours", "paper", "word perplexity", "verdict")
-    caption = (
-        "Word perplexity of WikiText on the same documents. It has no interval: the four digits shown decide, and "
-        "equal ones leave the claim undecided. Pairs as above."
-    )
-    return Table("The paper's claims: collateral damage", headings, tuple(rows), caption, keys=len(headings))
-
-
-def _lead(
-    claim: Claim, lower: Configured, higher: Configured, figure: Callable[[PublishedToxicity], str]
-) -> tuple[str, str, str]:
-    printed = [published_row(*place) for place in (claim.lower, claim.higher)]
-    told = " < ".join(figure(row) for row in printed if row is not None)
-    return claim.words, f"{lower.name} < {higher.name}", told

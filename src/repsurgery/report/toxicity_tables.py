@@ -8,7 +8,8 @@ from repsurgery.report.facts import word
 from repsurgery.report.numbers import fraction
 from repsurgery.report.tables import Table
 from repsurgery.report.toxicity_ablation import ablation_tables
-from repsurgery.report.toxicity_published import published_tables
+from repsurgery.report.toxicity_claims import claims_tables
+from repsurgery.report.toxicity_published import beside_table
 from repsurgery.report.toxicity_rows import (
     BYTE_PERPLEXITY,
     EMT,
@@ -50,7 +51,8 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
     tables = [
         _toxicity_table(record),
         _cost_table(record),
-        *published_tables(record),
+        beside_table(record),
+        *claims_tables(record),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
         _mean_table(record),
         _diversity_table(record),
