@@ -46,3 +46,18 @@ def test_only_the_accuracies_of_llama_are_corrected():
     leace = published().bios["Llama2-7b"]["leace"]["accuracy"]
     assert base.value < leace.value
     assert base.taken > leace.taken
+
+
+def test_every_row_of_the_toxicity_table_is_held():
+    rows = {row.name: row for row in published().toxicity}
+    assert len(rows) == 11
+    assert next(iter(rows)) == "GPT-2 large"
+    ours = [(row.method, row.scope) for row in rows.values() if row.method is not None]
+    assert ours == [("base", "none"), ("mean", "selective"), ("mimic", "selective"), ("mean", "all"), ("mimic", "all")]
+    # WikiText was read by the paper's own models alone
+    assert all((row.word_perplexity is None) == (row.method is None) for row in rows.values())
+    shares = [x for r in rows.values() for x in (r.expected_max_toxicity, r.toxicity_probability, *r.distinct)]
+    assert all(value == round(value, 2) and 0 < value < 1 for value in shares)
+    base, mimic = rows["GPT-2 large"], rows["MiMiC, selective"]
+    assert round(mimic.expected_max_toxicity / base.expected_max_toxicity - 1, 3) == -0.256
+    assert round(mimic.toxicity_probability / base.toxicity_probability - 1, 2) == -0.64

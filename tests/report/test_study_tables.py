@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from repsurgery.report.facts import cautions
 from repsurgery.report.numbers import estimate, fraction
-from repsurgery.report.study_facts import cautions, fact_tables, summary_table
+from repsurgery.report.study_facts import fact_tables, summary_table
 from repsurgery.report.study_tables import result_tables
 from repsurgery.results import MethodResult
 from tests.report.studies import METHODS, bios_record, dialect_record, record_of, setting_of

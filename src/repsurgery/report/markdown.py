@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from repsurgery.report.tables import Table
 
-__all__ = ["bullets", "escaped", "figure", "table"]
+__all__ = ["bullets", "escaped", "figure", "row", "table"]
 
 
 def escaped(text: str) -> str:
@@ -19,12 +19,13 @@ def escaped(text: str) -> str:
 def table(shown: Table, *, level: int = 2) -> str:
     """Return a table under its heading, with its caption; numbers are right-aligned."""
     rule = ["---" if i < shown.keys else "---:" for i in range(len(shown.headings))]
-    lines = [_row(shown.headings), "|" + "|".join(rule) + "|", *map(_row, shown.rows)]
+    lines = [row(shown.headings), "|" + "|".join(rule) + "|", *map(row, shown.rows)]
     caption = f"\n\n{escaped(shown.caption)}" if shown.caption else ""
     return f"{'#' * level} {escaped(shown.title)}\n\n" + "\n".join(lines) + caption
 
 
-def _row(cells: Iterable[str]) -> str:
+def row(cells: Iterable[str]) -> str:
+    """Return the cells as one line of a table."""
     return "| " + " | ".join(map(escaped, cells)) + " |"
 
 

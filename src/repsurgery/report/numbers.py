@@ -1,8 +1,12 @@
-"""Shares in three digits, with their intervals: ``.155 [.150, .161]``."""
+"""Shares in three digits and quantities in four, with their intervals: ``.155 [.150, .161]``."""
 
+import math
+from collections.abc import Callable
+
+from repsurgery.report.tables import number
 from repsurgery.results import Estimate
 
-__all__ = ["estimate", "fraction"]
+__all__ = ["change", "estimate", "fraction", "leaves_zero_out", "quantity"]
 
 
 def fraction(value: float | None, *, signed: bool = False, digits: int = 3) -> str:
@@ -24,7 +28,7 @@ def fraction(value: float | None, *, signed: bool = False, digits: int = 3) -> s
 
 
 def estimate(given: Estimate | None, *, signed: bool = False) -> str:
-    """Return a value with its interval, where it has one.
+    """Return a share with its interval, where it has one.
 
     Examples
     --------
@@ -32,9 +36,54 @@ def estimate(given: Estimate | None, *, signed: bool = False) -> str:
     >>> estimate(Estimate(0.155, 0.1502, 0.1609)), estimate(Estimate(0.155)), estimate(None)
     ('.155 [.150, .161]', '.155', '–')
     """
+    return _bracketed(given, lambda value: fraction(value, signed=signed))
+
+
+def quantity(given: Estimate | None, *, signed: bool = False) -> str:
+    """Return a number of any size, with its interval, where it has one: four digits of the largest, three decimals.
+
+    Examples
+    --------
+    >>> from repsurgery.results import Estimate
+    >>> quantity(Estimate(29.0123, 28.1, 30)), quantity(Estimate(-1.5), signed=True), quantity(Estimate(226.31))
+    ('29.01 [28.10, 30.00]', '−1.500', '226.3')
+    """
     if given is None:
         return "–"
-    shown = fraction(given.value, signed=signed)
+    largest = max(abs(value) for value in (given.value, given.low, given.high) if value is not None)
+    if largest >= 1e6:
+        return _bracketed(given, number)
+    decimals = 3 - min(3, int(math.log10(max(largest, 1.0))))
+    return _bracketed(given, lambda value: _decimal(value, decimals, signed=signed))
+
+
+def _decimal(value: float, decimals: int, *, signed: bool) -> str:
+    rounded = round(value, decimals)
+    sign = "−" if rounded < 0 else "+" if signed and rounded > 0 else ""
+    return f"{sign}{abs(rounded):.{decimals}f}"
+
+
+def _bracketed(given: Estimate | None, shown: Callable[[float], str]) -> str:
+    if given is None:
+        return "–"
     if given.low is None or given.high is None:
-        return shown
-    return f"{shown} [{fraction(given.low, signed=signed)}, {fraction(given.high, signed=signed)}]"
+        return shown(given.value)
+    return f"{shown(given.value)} [{shown(given.low)}, {shown(given.high)}]"
+
+
+def change(given: Estimate | None, *, share: bool = True) -> str:
+    """Return a difference with its sign, and a star where its interval leaves 0 out.
+
+    Examples
+    --------
+    >>> from repsurgery.results import Estimate
+    >>> change(Estimate(-0.1, -0.12, -0.08)), change(Estimate(0.1, -0.02, 0.22)), change(Estimate(0.1))
+    ('−.100 [−.120, −.080]*', '+.100 [−.020, +.220]', '+.100')
+    """
+    shown = estimate(given, signed=True) if share else quantity(given, signed=True)
+    return shown + "*" if given is not None and leaves_zero_out(given) else shown
+
+
+def leaves_zero_out(given: Estimate) -> bool:
+    """Return whether all of an interval lies on one side of 0; never where there is no interval."""
+    return given.low is not None and given.high is not None and (given.low > 0 or given.high < 0)

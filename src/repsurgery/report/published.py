@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-__all__ = ["LLAMA", "Cell", "Measure", "Printed", "PublishedFigures", "published"]
+__all__ = ["LLAMA", "Cell", "Measure", "Printed", "PublishedFigures", "PublishedToxicity", "published"]
 
 Measure = Literal["tpr_gap", "accuracy"]
 
@@ -32,8 +32,22 @@ Cell = Mapping[Measure, Printed]
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedToxicity:
+    """One row of the published toxicity study; a rival has neither method nor scope of ours, nor a WikiText figure."""
+
+    name: str
+    expected_max_toxicity: float
+    toxicity_probability: float
+    perplexity: float
+    distinct: tuple[float, float, float]
+    word_perplexity: float | None = None
+    method: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedFigures:
-    """What was published of the two fairness studies.
+    """What was published of the studies.
 
     Attributes
     ----------
@@ -41,6 +55,8 @@ class PublishedFigures:
     bios : mapping of model, then method, to Cell
     dialect : mapping of ratio, then method, to Cell
     neighbours : mapping of k, then method, to float
+    toxicity : tuple of PublishedToxicity
+        The untouched model first.
     sources, notes : mapping of str to str
         Where the figures stand, and what a reader must know of them.
     """
@@ -49,6 +65,7 @@ class PublishedFigures:
     bios: Mapping[str, Mapping[str, Cell]]
     dialect: Mapping[float, Mapping[str, Cell]]
     neighbours: Mapping[int, Mapping[str, float]]
+    toxicity: tuple[PublishedToxicity, ...]
     sources: Mapping[str, str]
     notes: Mapping[str, str]
 
@@ -62,6 +79,7 @@ def published() -> PublishedFigures:
         bios={model: _cells(cells) for model, cells in held["bios"].items()},
         dialect={float(ratio): _cells(cells) for ratio, cells in held["dialect"].items()},
         neighbours={int(k): shares for k, shares in held["neighbours"].items()},
+        toxicity=tuple(PublishedToxicity(**{**row, "distinct": tuple(row["distinct"])}) for row in held["toxicity"]),
         sources=held["sources"],
         notes=held["notes"],
     )

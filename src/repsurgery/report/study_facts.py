@@ -1,45 +1,15 @@
-"""What a study was made of: cautions, data, options, rows, environment."""
+"""What a fairness study was made of: data, options, rows, environment."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from repsurgery.report.facts import distinctions, pairs_table, word
 from repsurgery.report.numbers import fraction
 from repsurgery.report.study_rows import by_method, is_sweep, key, lead, measured_as, steered
 from repsurgery.report.tables import Table, number
-from repsurgery.results import Setting, StudyRecord, environment
+from repsurgery.results import Setting, StudyRecord
 
-__all__ = ["cautions", "distinctions", "fact_tables", "summary_table", "title_of"]
-
-
-def title_of(record: StudyRecord) -> str:
-    """Return a study's name: experiment, data, encoder."""
-    return f"{record.experiment}: {record.data.get('name', '–')}, {record.encoder.get('name', '–')}"
-
-
-def distinctions(records: Sequence[StudyRecord]) -> list[str]:
-    """Return for each study the options that tell it from others of the same experiment, data, encoder and preset."""
-    found = []
-    for record in records:
-        kin = [other for other in records if _kind(other) == _kind(record)]
-        names = [name for name, value in record.spec.items() if isinstance(value, str | int | float)]
-        varying = [name for name in names if any(other.spec.get(name) != record.spec[name] for other in kin)]
-        found.append(", ".join(f"{name} {record.spec[name]}" for name in varying))
-    return found
-
-
-def _kind(record: StudyRecord) -> tuple[str, Any]:
-    return title_of(record), record.spec.get("preset")
-
-
-def cautions(record: StudyRecord) -> list[str]:
-    """Return what a reader must know first: the data's cautions, the record's notes, a change of version."""
-    said = [*map(str, record.data.get("cautions", ())), *record.notes]
-    made, here = record.environment.get("repsurgery"), environment()["repsurgery"]
-    if made is None:
-        said.append("The record does not say which version of repsurgery made it.")
-    elif made != here:
-        said.append(f"The record was made by repsurgery {made} and this page by {here}; they may differ in meaning.")
-    return said
+__all__ = ["fact_tables", "summary_table"]
 
 
 def summary_table(records: Sequence[StudyRecord]) -> Table:
@@ -81,35 +51,13 @@ def fact_tables(record: StudyRecord) -> list[Table]:
         _rows_table(record),
         _counts_table(record),
         _fits_table(record),
-        _pairs("Data", {name: value for name, value in record.data.items() if name not in ("counts", "cautions")}),
-        _pairs("Encoder", record.encoder),
-        _pairs("Options", record.spec),
-        _pairs("Environment", record.environment),
-        _pairs("Seconds", {step: f"{seconds:.1f}" for step, seconds in record.seconds.items()}),
+        pairs_table("Data", {name: value for name, value in record.data.items() if name not in ("counts", "cautions")}),
+        pairs_table("Encoder", record.encoder),
+        pairs_table("Options", record.spec),
+        pairs_table("Environment", record.environment),
+        pairs_table("Seconds", {step: f"{seconds:.1f}" for step, seconds in record.seconds.items()}),
     ]
     return [table for table in tables if table is not None]
-
-
-def _pairs(title: str, facts: Mapping[str, Any]) -> Table | None:
-    if not facts:
-        return None
-    return Table(title, ("name", "value"), tuple((name, word(value)) for name, value in facts.items()), keys=2)
-
-
-def word(value: Any) -> str:
-    """Return a fact as text: short numbers, and what is nested in one line."""
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case None:
-            return "–"
-        case float():
-            return f"{value:g}"
-        case dict():
-            return ", ".join(f"{name} {word(one)}" for name, one in value.items()) or "–"
-        case list() | tuple():
-            return ", ".join(map(word, value)) or "–"
-    return str(value)
 
 
 def _rows_table(record: StudyRecord) -> Table | None:
@@ -144,7 +92,7 @@ def _rows(record: StudyRecord, setting: Setting, splits: list[str], shares: list
 def _counts_table(record: StudyRecord) -> Table | None:
     counts = record.data.get("counts")
     if not counts or not all(isinstance(row, Mapping) for row in counts.values()):
-        return _pairs("Counts", counts) if counts else None
+        return pairs_table("Counts", counts) if counts else None
     concepts = list(dict.fromkeys(concept for row in counts.values() for concept in row))
     rows = tuple((label, *(f"{row.get(concept, 0):,}" for concept in concepts)) for label, row in counts.items())
     return Table("Texts by class and concept", ("class", *concepts), rows)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from repsurgery.report.certified import certificate_columns, is_certified
 from repsurgery.report.numbers import estimate, fraction
 from repsurgery.report.published import LLAMA, Measure, published
 from repsurgery.report.study_rows import Column, by_method, has_ratios, is_sweep, key, lead, measured_as, steered
@@ -254,34 +255,10 @@ def _class_table(record: StudyRecord) -> Table | None:
 
 
 def _certificate_table(record: StudyRecord) -> Table | None:
-    columns = (
-        ("mean gap before", lambda _, r: number(_before(r.certificate, "mean_gap_before"))),
-        ("mean gap, fitted", lambda _, r: number(_held(r.certificate, "mean_gap"))),
-        ("held out", lambda _, r: number(_held(r.held_out, "mean_gap"))),
-        ("held out, as gated", lambda _, r: number(_held(r.held_out, "gated_mean_gap"))),
-        ("covariance gap before", lambda _, r: number(_before(r.certificate, "covariance_gap_before"))),
-        ("covariance gap, fitted", lambda _, r: number(_held(r.certificate, "covariance_gap"))),
-        ("held out", lambda _, r: number(_held(r.held_out, "covariance_gap"))),
-        ("gate's Youden J", lambda _, r: number(_held(r.held_out, "youden"))),
-        ("claims", lambda _, r: "–" if r.supported is None else "supported" if r.supported else "not supported"),
-    )
+    columns = [(heading, lambda _, result, cell=cell: cell(result)) for heading, cell in certificate_columns()]
     caption = (
         "Fitted: on the rows of the fit, what the certificate claims. Held out: re-issued on dev rows, the map applied "
         "by labels; 'as gated': when the gate decides. Covariance gaps are relative. 'claims': whether the held-out "
         "rows support what the method claims, within sampling error."
     )
-
-    def certified(_: Setting, result: MethodResult) -> bool:
-        return result.certificate is not None or result.held_out is not None
-
-    return by_method(record, "Certificates", columns, caption=caption, keep=certified)
-
-
-def _held(certificate: Mapping[str, Any] | None, name: str) -> float | None:
-    return None if certificate is None else certificate.get(name)
-
-
-def _before(certificate: Mapping[str, Any] | None, name: str) -> float | None:
-    pairs = [] if certificate is None else certificate.get("by_source", [])
-    known = [pair[name] for pair in pairs if pair.get(name) is not None]
-    return max(known, default=None)
+    return by_method(record, "Certificates", columns, caption=caption, keep=lambda _, result: is_certified(result))
