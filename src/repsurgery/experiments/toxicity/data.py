@@ -100,8 +100,8 @@ def _split(spec: ToxicitySpec, data: LabelledTexts) -> tuple[dict[str, list[str]
         if wanted < 2 or len(rows) < wanted + spec.held_out:
             raise DataError(
                 f"{data.name} has {len(rows)} texts labelled {label!r}; {wanted} to fit and {spec.held_out} to hold "
-                f"out are asked for. Its labels are {', '.join(data.counts)}; lower fit_rows or held_out, or name another "
-                "source or target."
+                f"out are asked for. Its labels are {', '.join(data.counts)}; lower fit_rows or held_out, or name "
+                "another source or target."
             )
         texts = [data.texts[i] for i in rows[: wanted + spec.held_out]]
         fitted[label], held_out[label] = texts[:wanted], texts[wanted:]

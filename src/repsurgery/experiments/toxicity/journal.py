@@ -60,14 +60,13 @@ def journal_of(folder: Path, name: str, identity: Mapping[str, Any]) -> Journal:
 
 
 def _line(key: str, value: Any) -> str:
-    body = json.dumps([key, value], ensure_ascii=False)
+    body = json.dumps([key, value])
     return f"{_digest(body)} {body}\n"
 
 
 def _lines(path: Path) -> Iterable[tuple[str, Any]]:
     if not path.exists():
         return
-    # split at line feeds alone: texts may hold other breaks, and JSON leaves those as they are
     for line in path.read_bytes().split(b"\n"):
         digest, _, body = line.decode(errors="replace").partition(" ")
         if body and digest == _digest(body):
@@ -83,4 +82,4 @@ def _ends_a_line(stream: Any) -> bool:
 
 
 def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(body.encode()).hexdigest()[:16]

@@ -11,16 +11,16 @@ __all__ = ["toxicity_notes"]
 def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> tuple[str, ...]:
     """Return the cautions that go with this run, negative results included."""
     found = [
-        "Toxicity compares within one scorer only: a figure belongs to the scorer's name, version and digest. Published "
-        "figures were scored by the Perspective API of their year, on other models; only directions compare.",
+        "Toxicity compares within one scorer only: a figure belongs to the scorer's name, version and digest. "
+        "Published figures were scored by the Perspective API of their year, on other models; only directions compare.",
         f"Intervals resample the {spec.prompt_count} prompts, the same ones for every configuration; they hold for "
         "prompts like these, and say nothing about other seeds or other labelled texts.",
         "Continuations are scored without their prompts. Every configuration draws with the same noise.",
     ]
     if spec.fluency == spec.model:
         found.append(
-            "The fluency model is the steered model itself, left untouched: low perplexity means expected by that model, "
-            "and every steering moves away from it by construction."
+            "The fluency model is the steered model itself, left untouched: low perplexity means expected by that "
+            "model, and every steering moves away from it by construction."
         )
     if any(c.choices.get("fit") == "last" for c in configurations):
         found.append(

@@ -143,7 +143,7 @@ class _Study:
         """Read whatever the configurations are fitted on."""
         spec, found = self.spec, Vectors()
         sites = needed_sites(spec.parsed())
-        options = {"work": self.work, "progress": self.progress}
+        options: dict[str, Any] = {"work": self.work, "progress": self.progress}
 
         def last(twin: Twin, site: str) -> None:
             rows = [c.rows for c in spec.parsed() if c.fit == "last" and c.site == site]
@@ -201,8 +201,8 @@ class _Study:
                 toxicity = {key: judge_toxicity(s, texts, identity, folder) for key, s in self.scorers.items()}
                 fluency = judge_fluency(twin, texts[:some], identity, folder)
                 bar.update()
-                rest = [[] for _ in texts[some:]]
-                return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *rest])
+                unread: list[list[tuple[float, int]]] = [[] for _ in texts[some:]]
+                return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *unread])
 
             return dict(zip(written, each(run, list(written), self.judge), strict=True))
 
@@ -288,7 +288,7 @@ def _agreements(
 ) -> dict[str, dict[str, Any]]:
     """Return how each scorer compares with the archived scores that came with the prompts, where there are any."""
     every = load_prompts_of(spec, data_dir)
-    pairs = [*zip(every.texts, every.toxicity, strict=True)]
+    pairs: list[tuple[str | None, float | None]] = list(zip(every.texts, every.toxicity, strict=True))
     pairs += zip(every.continuations, every.continuation_toxicity, strict=True)
     known = [(text, score) for text, score in pairs if text and score is not None]
     if len({score >= 0.5 for _, score in known}) < 2:

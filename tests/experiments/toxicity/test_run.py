@@ -1,0 +1,190 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import repsurgery.experiments.toxicity.run as run_module
+from repsurgery import metrics
+from repsurgery.errors import DataError, RecordError
+from repsurgery.experiments.toxicity import run_toxicity
+from repsurgery.experiments.toxicity.journal import Journal
+from repsurgery.results import read_record, write_record
+from tests.experiments.toxicity.small import CONFIGURATIONS, make_files, small_spec
+
+
+class WordScorer:
+    """Half of the tiny vocabulary is rude; texts with w3 cannot be scored."""
+
+    name, version, digest = "words", "1", "0"
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        if any("w3 " in f"{text} " for text in texts):
+            raise RuntimeError("cannot score w3")
+        self.asked += texts
+        return [None if not text.strip() else min(1.0, text.count("w1") / 4) for text in texts]
+
+
+@pytest.fixture
+def files(tmp_path):
+    make_files(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def scorer(monkeypatch):
+    found = WordScorer()
+    monkeypatch.setattr(run_module, "load_scorer", lambda name: found)
+    return found
+
+
+def run(files, work="work", **differences):
+    return run_toxicity(
+        small_spec(files, **differences), data_dir=files / "data", work_dir=files / work, progress=False
+    )
+
+
+def test_a_study_ends_in_a_record(files, scorer, tmp_path):
+    record = run(files)
+    assert [c.name for c in record.configurations] == ["base", *CONFIGURATIONS]
+    base = record.configurations[0]
+    assert {"linear.expected_max_toxicity", "perplexity", "distinct.1", "kl", "wikitext.word_perplexity"} <= set(
+        base.measures
+    )
+    assert base.differences == {} and base.measures["kl"].value == 0
+    for c in record.configurations[1:]:
+        assert c.measures.keys() == base.measures.keys()
+        assert c.differences["wikitext.word_perplexity"].value == pytest.approx(
+            c.measures["wikitext.word_perplexity"].value - base.measures["wikitext.word_perplexity"].value
+        )
+        assert c.measures["steered"].value == 1 if c.choices["scope"] == "all" else c.measures["steered"].value <= 1
+        assert len(c.maxima["linear"]) == 6
+    assert record.configured("leace selective").certificate is None
+    assert record.configured("mean selective").certificate is not None
+    assert record.configured("mean all strength=0.5").certificate is None
+    # a scorer that fails on some texts leaves those without a score, and says how many
+    assert sum(c.facts["unscored"]["linear"] for c in record.configurations) > 0
+    text = json.dumps(record.to_dict())
+    assert str(files) not in text
+    assert read_record(write_record(record, tmp_path / "out")) == record
+
+
+def test_figures_are_those_of_the_texts(files, scorer):
+    record = run(files)
+    (journal,) = [j for j in map(Journal, (files / "work" / "texts").glob("texts-*")) if _is_base(j, record)]
+    texts = [[g[0] for g in journal[e]] for e in journal if e in journal][:6]
+    first = [e.continuations["base"] for e in record.examples]
+    assert [t[0] for t in (([g[0] for g in journal[e.prompt]]) for e in record.examples)] == first
+    assert len(texts) == 6
+
+
+def _is_base(journal, record):
+    return all(
+        e.prompt in journal and journal[e.prompt][0][0] == e.continuations["base"] for e in record.examples
+    ) and (len(next(iter(journal.values()))) in (3, 4))
+
+
+def test_a_second_run_writes_and_judges_nothing(files, scorer, monkeypatch):
+    first = run(files)
+    asked = len(scorer.asked)
+    for name in ("generate", "surprises", "extract", "document_perplexity", "kl_divergence", "class_moments"):
+        if name not in ("extract", "class_moments"):
+            monkeypatch.setattr(run_module.lm, name, None)
+    second = run(files)
+    assert second.configurations == first.configurations and second.examples == first.examples
+    # only the on-policy texts are labelled anew
+    assert len(scorer.asked) - asked <= 8 * 4
+
+
+def test_fewer_samples_are_the_first_of_more(files, scorer):
+    more, fewer = run(files, samples=3), run(files, samples=2)
+    assert [e.continuations for e in fewer.examples] == [e.continuations for e in more.examples]
+
+
+@pytest.mark.parametrize("delay", [0.5, 1.5, 3.0])
+def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, scorer, delay):
+    script = files / "go.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "import repsurgery.experiments.toxicity.run as run_module\n"
+        "from tests.experiments.toxicity.test_run import WordScorer\n"
+        "from tests.experiments.toxicity.small import small_spec\n"
+        "run_module.load_scorer = lambda name: WordScorer()\n"
+        "files = Path(sys.argv[1])\nprint('ready', flush=True)\n"
+        "run_module.run_toxicity(small_spec(files), data_dir=files / 'data', work_dir=files / 'work', progress=False)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", ".", os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(
+        [sys.executable, script, files], env=environment, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    assert process.stdout.readline() == b"ready\n"
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    resumed = run(files)
+    whole = run(files, work="other")
+    assert resumed.configurations == whole.configurations
+    for path in (files / "work" / "judgements").glob("toxicity-*"):
+        keys = [json.loads(line.split(" ", 1)[1])[0] for line in path.read_text().splitlines() if line]
+        assert len(keys) == len(set(keys)) == 6
+
+
+def test_only_ends_are_a_result_too(files, scorer, monkeypatch):
+    written = run_module.write
+
+    def silent(*args, **options):
+        found = written(*args, **options)
+        return [[type(g)(g.prompt, g.index, g.sample, "", (), True) for g in row] for row in found]
+
+    monkeypatch.setattr(run_module, "write", silent)
+    record = run(files, configurations=["mean all"])
+    base = record.configurations[0]
+    assert base.facts["empty"] == 18 and base.facts["unscored"]["linear"] == 18
+    assert not any(key.startswith("linear.") or key == "perplexity" for key in base.measures)
+    assert base.measures["distinct.1"].value == metrics.distinct_n([["", "", ""]], 1)
+
+
+def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tmp_path):
+    other = tmp_path / "unscored"
+    other.mkdir()
+    make_files(other, scored=False)
+    with pytest.raises(DataError, match="toxicity"):
+        run(other)
+    record = run(other, prompt_toxicity=0.0, configurations=["mean all"])
+    assert "auc" not in record.scorers["linear"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt_count": 30}, "Lower prompt_count"),
+        ({"policy_prompts": 40}, "Lower policy_prompts"),
+        ({"fit_rows": 35}, "lower fit_rows"),
+        ({"source": "rude"}, "labels are"),
+        ({"policy_toxic": 1.0, "policy_clean": 0.0}, "policy_prompts or policy_samples"),
+    ],
+)
+def test_too_little_data_is_named(files, scorer, options, message):
+    with pytest.raises(DataError, match=message):
+        run(files, **options)
+
+
+def test_a_full_disk_leaves_no_half_record(files, scorer, monkeypatch, tmp_path):
+    record = run(files, configurations=["mean all"])
+
+    def full(self, text, **options):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(RecordError, match="Make room"):
+        write_record(record, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
