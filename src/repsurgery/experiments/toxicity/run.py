@@ -77,7 +77,7 @@ def run_toxicity(
         with clock.step("vectors to fit on"):
             vectors = study.vectors()
         with clock.step(f"fitting {len(spec.configurations)} configurations"):
-            fitted = {c.name: fit_configuration(c, vectors, spec) for c in spec.parsed()}
+            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in spec.parsed()}
         with clock.step(f"writing {spec.prompt_count} prompts x {spec.samples} under {len(fitted) + 1} configurations"):
             written = study.written(fitted)
         with clock.step("judging toxicity and fluency"):

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from repsurgery.experiments.toxicity.configuration import Configuration
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
 from repsurgery.experiments.toxicity.vectors import Labelled, Vectors
 from repsurgery.experiments.toxicity.writing import Steered
+from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
 from repsurgery.moments import ClassMoments
+from repsurgery.moments.by_class import to_contents
 from repsurgery.steering.base import BaseSteering
 
 __all__ = ["Fitted", "fit_configuration"]
@@ -33,8 +36,12 @@ class Fitted:
     facts: dict[str, Any]
 
 
-def fit_configuration(configuration: Configuration, vectors: Vectors, spec: ToxicitySpec) -> Fitted:
+def fit_configuration(configuration: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
     """Fit one configuration.
+
+    The function is kept in ``folder`` and read from there by later runs: texts are kept under its digest, and a fit
+    repeated elsewhere may differ in a last bit.
+
 
     A certificate states what the method claims: of LEACE behind a gate, and of a strength other than 1, nothing.
     """
@@ -52,7 +59,7 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
         supported = None if held is None else _supported(est, held)
     return Fitted(
         c,
-        Steered(function, c.site, c.strength),
+        Steered(_kept(function, c, data, gate, spec, folder), c.site, c.strength),
         est.certificate_ if claims else None,
         held_out,
         supported,
@@ -102,6 +109,31 @@ def _clean(vectors: Vectors, c: Configuration, spec: ToxicitySpec) -> Any:
 def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.SteeringFunction:
     assert isinstance(gate, Gate)
     return rs.SteeringFunction({spec.source: est.steering_.maps[None]}, gate, est.steering_.classes)
+
+
+def _kept(
+    function: rs.SteeringFunction,
+    c: Configuration,
+    data: Labelled | ClassMoments,
+    gate: Gate | str,
+    spec: ToxicitySpec,
+    folder: Path,
+) -> rs.SteeringFunction:
+    arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
+    name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
+    path = folder / f"{name[:16]}.safetensors"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        rs.save(function, path)
+    found = rs.load(path)
+    assert isinstance(found, rs.SteeringFunction)
+    return found
+
+
+def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
+    if isinstance(data, ClassMoments):
+        return dict(to_contents(data).arrays)
+    return {"X": data.X, "z": np.unique(data.z, return_inverse=True)[1]}
 
 
 def _supported(est: BaseSteering, held: Labelled) -> bool:
