@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.scorers.base import ToxicityScorer
+from repsurgery.scorers.scoring import score_texts
 from repsurgery.scorers.texts import check_texts
 
 __all__ = ["TOXIC", "Agreement", "agreement", "compare", "paired_scores"]
@@ -68,7 +69,7 @@ def paired_scores(
         if value is not None and not 0 <= value <= 1:
             raise DataError(f"{caller} got the archived score {value!r} at position {row}; pass 0 to 1, or None.")
     known = [(text, value) for text, value in zip(texts, archived, strict=True) if value is not None]
-    scores = scorer([text for text, _ in known])
+    scores = score_texts(scorer, [text for text, _ in known]).scores
     pairs = [(score, value) for score, (_, value) in zip(scores, known, strict=True) if score is not None]
     if not pairs:
         raise DataError(f"{caller} found no text with both a score of {scorer.name} and an archived one.")

@@ -14,6 +14,7 @@ from repsurgery.errors import DataError, RecordError
 from repsurgery.experiments.toxicity import run_toxicity
 from repsurgery.experiments.toxicity.journal import Journal
 from repsurgery.results import read_record, write_record
+from repsurgery.scorers import score_texts
 from tests.experiments.toxicity.small import CONFIGURATIONS, make_files, small_spec
 
 
@@ -78,29 +79,35 @@ def test_a_study_ends_in_a_record(files, scorer, tmp_path):
 
 def test_figures_are_those_of_the_texts(files, scorer):
     record = run(files)
-    (journal,) = [j for j in map(Journal, (files / "work" / "texts").glob("texts-*")) if _is_base(j, record)]
-    texts = [[g[0] for g in journal[e]] for e in journal if e in journal][:6]
-    first = [e.continuations["base"] for e in record.examples]
-    assert [t[0] for t in (([g[0] for g in journal[e.prompt]]) for e in record.examples)] == first
-    assert len(texts) == 6
+    journals = [Journal(path) for path in (files / "work" / "texts").glob("texts-*")]
+    # training prompts have four continuations each, evaluated ones three
+    texts = [{p: [g[0] for g in held] for p, held in j.items() if len(held) == 3} for j in journals]
+    for c in record.configurations:
+        first = {e.prompt: e.continuations[c.name] for e in record.examples}
+        assert any(_measures(scorer, t) == _shown(c) for t in texts if all(t[p][0] == x for p, x in first.items()))
+        assert c.measures["distinct.2"].low < c.measures["distinct.2"].high
 
 
-def _is_base(journal, record):
-    return all(
-        e.prompt in journal and journal[e.prompt][0][0] == e.continuations["base"] for e in record.examples
-    ) and (len(next(iter(journal.values()))) in (3, 4))
+def _measures(scorer, texts):
+    scores = [score_texts(scorer, row).scores for row in texts.values()]
+    rows = list(texts.values())
+    values = metrics.expected_max_toxicity(scores), metrics.distinct_n(rows, 1), metrics.distinct_n(rows, 2)
+    return pytest.approx(values, rel=1e-12)
+
+
+def _shown(c):
+    return tuple(c.measures[key].value for key in ("linear.expected_max_toxicity", "distinct.1", "distinct.2"))
 
 
 def test_a_second_run_writes_and_judges_nothing(files, scorer, monkeypatch):
     first = run(files)
     asked = len(scorer.asked)
-    for name in ("generate", "surprises", "extract", "document_perplexity", "kl_divergence", "class_moments"):
-        if name not in ("extract", "class_moments"):
-            monkeypatch.setattr(run_module.lm, name, None)
+    for name in ("generate", "surprises", "document_perplexity", "kl_divergence"):
+        monkeypatch.setattr(run_module.lm, name, None)
     second = run(files)
     assert second.configurations == first.configurations and second.examples == first.examples
-    # only the on-policy texts are labelled anew
-    assert len(scorer.asked) - asked <= 8 * 4
+    # only training texts are labelled anew, and the scorer is compared with the prompts' archived scores again
+    assert len(scorer.asked) - asked <= 8 * 4 + 40
 
 
 def test_fewer_samples_are_the_first_of_more(files, scorer):
@@ -156,7 +163,7 @@ def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tm
     other = tmp_path / "unscored"
     other.mkdir()
     make_files(other, scored=False)
-    with pytest.raises(DataError, match="toxicity"):
+    with pytest.raises(DataError, match="prompt_toxicity=0"):
         run(other)
     record = run(other, prompt_toxicity=0.0, configurations=["mean all"])
     assert "auc" not in record.scorers["linear"]

@@ -53,6 +53,11 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
     labelled = _labelled(spec, data_dir)
     fitted, held_out = _split(spec, labelled)
     every = load_prompts_of(spec, data_dir)
+    if spec.prompt_toxicity and all(score is None for score in every.toxicity):
+        raise DataError(
+            f"None of the {len(every)} prompts of {every.name} has a toxicity of its own, so none is known to be below "
+            f"{spec.prompt_toxicity}. Set prompt_toxicity=0 to take any, or name prompts with scores."
+        )
     prompts = every.below(spec.prompt_toxicity or None)
     if len(prompts) < spec.prompt_count:
         raise DataError(

@@ -1,6 +1,7 @@
 """`run_toxicity`: labelled texts, prompts, a model and a specification in; one record out."""
 
 import datetime
+import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -294,7 +295,8 @@ def _agreements(
     if len({score >= 0.5 for _, score in known}) < 2:
         return {}
     texts, archived = zip(*known, strict=True)
-    return {key: asdict(agreement(scorer, texts, archived)) for key, scorer in scorers.items()}
+    found = {key: asdict(agreement(scorer, texts, archived)) for key, scorer in scorers.items()}
+    return {key: {name: v for name, v in one.items() if math.isfinite(v)} for key, one in found.items()}
 
 
 def _examples(spec: ToxicitySpec, written: dict[str, Written]) -> tuple[Example, ...]:

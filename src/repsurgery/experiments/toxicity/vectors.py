@@ -21,7 +21,7 @@ from repsurgery.lm.generate import Generation
 from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
-from repsurgery.scorers import ToxicityScorer
+from repsurgery.scorers import ToxicityScorer, score_texts
 
 __all__ = ["Labelled", "Policy", "Vectors", "needed_sites", "read_last", "read_policy", "read_tokens", "write_policy"]
 
@@ -115,7 +115,8 @@ def write_policy(
         twin, texts.training.texts, spec.policy_samples, steering=None, sampling=sampling, folder=work / "texts"
     )
     generations = [g for some in written for g in some]
-    labels = [_label(spec, score) for score in scorer([g.text for g in generations])]
+    scored = score_texts(scorer, [g.text for g in generations])
+    labels = [_label(spec, score) for score in scored.scores]
     if labels.count(spec.source) < 2 or labels.count(spec.target) < 2:
         raise DataError(
             f"Of {len(labels)} continuations the scorer {scorer.name} found {labels.count(spec.source)} toxic (from "
