@@ -7,7 +7,14 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 import repsurgery as rs
-from repsurgery.errors import FileFormatError, LabelError, ParameterError, RowsNeededError, SingularCovarianceError
+from repsurgery.errors import (
+    FileFormatError,
+    LabelError,
+    NonFiniteError,
+    ParameterError,
+    RowsNeededError,
+    SingularCovarianceError,
+)
 from repsurgery.gates import LinearGate
 from tests.strategies import concepts, make_concept
 
@@ -131,3 +138,32 @@ def test_rows_outside_the_mask_come_back_bit_for_bit():
     assert (by_labels[z == 1] == X[z == 1]).all()
     assert (by_labels[z == 0] == est.map_(X[z == 0])).all()
     assert (rs.MiMiC(gate="always").fit(X, z).transform(X) == est.map_(X)).all()
+
+
+@pytest.mark.parametrize("source", ["a", "b"])
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.333, 0.9, 1.0])
+def test_a_calibrated_gate_has_its_rate(source, rate):
+    rng = np.random.default_rng(0)
+    X, z = rng.normal(size=(400, 5)), np.repeat(["a", "b"], 200)
+    X[200:, 0] += 2
+    gate = rs.MeanMatching(source=source).fit(X, z).gate_
+    met = rng.normal(size=(1000, 5)) + 5
+    calibrated = rs.calibrate_gate(gate, met, source=source, rate=rate)
+    assert np.mean(calibrated.predict(met) == source) == pytest.approx(rate, abs=0.0011)
+    assert np.mean(gate.predict(met) == source) != pytest.approx(rate, abs=0.0011) or rate in (0.0, 1.0)
+    # only the threshold moves: whoever scored as more of the source still does
+    assert np.array_equal(calibrated.coef, gate.coef)
+
+
+def test_only_a_gate_with_one_threshold_is_calibrated():
+    X, z = np.random.default_rng(0).normal(size=(90, 3)), np.repeat(["a", "b", "c"], 30)
+    with pytest.raises(ParameterError, match="no single threshold"):
+        rs.calibrate_gate(rs.MeanMatching(source="a", target="b").fit(X, z).gate_, X, source="a", rate=0.1)
+    two = rs.MeanMatching(source="a").fit(X[:60], z[:60]).gate_
+    with pytest.raises(LabelError, match="knows"):
+        rs.calibrate_gate(two, X, source="c", rate=0.1)
+    for rate in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ParameterError, match="share between 0 and 1"):
+            rs.calibrate_gate(two, X, source="a", rate=rate)
+    with pytest.raises(NonFiniteError):
+        rs.calibrate_gate(two, np.full((2, 3), np.nan), source="a", rate=0.1)
