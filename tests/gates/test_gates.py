@@ -8,9 +8,9 @@ from sklearn.preprocessing import StandardScaler
 
 import repsurgery as rs
 from repsurgery.errors import (
+    DataError,
     FileFormatError,
     LabelError,
-    NonFiniteError,
     ParameterError,
     RowsNeededError,
     SingularCovarianceError,
@@ -165,5 +165,5 @@ def test_only_a_gate_with_one_threshold_is_calibrated():
     for rate in (-0.1, 1.1, float("nan")):
         with pytest.raises(ParameterError, match="share between 0 and 1"):
             rs.calibrate_gate(two, X, source="a", rate=rate)
-    with pytest.raises(NonFiniteError):
+    with pytest.raises(DataError, match="NaN"):
         rs.calibrate_gate(two, np.full((2, 3), np.nan), source="a", rate=0.1)

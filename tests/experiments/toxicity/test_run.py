@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery.experiments.toxicity.run as run_module
+import repsurgery.experiments.toxicity.study as study_module
 from repsurgery import metrics
 from repsurgery.errors import DataError, RecordError
 from repsurgery.experiments.toxicity import run_toxicity
@@ -145,13 +146,13 @@ def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, score
 
 
 def test_only_ends_are_a_result_too(files, scorer, monkeypatch):
-    written = run_module.write
+    written = study_module.write
 
     def silent(*args, **options):
         found = written(*args, **options)
         return [[type(g)(g.prompt, g.index, g.sample, "", (), True) for g in row] for row in found]
 
-    monkeypatch.setattr(run_module, "write", silent)
+    monkeypatch.setattr(study_module, "write", silent)
     record = run(files, configurations=["mean all"])
     base = record.configurations[0]
     assert base.facts["empty"] == 18 and base.facts["unscored"]["linear"] == 18

@@ -18,6 +18,7 @@ from repsurgery.experiments.fairness.notes import study_notes
 from repsurgery.experiments.fairness.rows import SPLITS, Part, StudyRows, require_comparable
 from repsurgery.experiments.fairness.setting import run_setting
 from repsurgery.experiments.fairness.spec import StudySpec
+from repsurgery.experiments.naming import plain_name
 from repsurgery.experiments.stages import Stages
 from repsurgery.lm.folders import cache_root
 from repsurgery.results import StudyRecord, environment
@@ -52,10 +53,10 @@ def run_study(
     """
     work = Path(work_dir) if work_dir is not None else cache_root() / "studies"
     clock = Clock(announce)
-    with clock.step(f"data: {_name(spec.data)}"):
+    with clock.step(f"data: {plain_name(spec.data)}"):
         data = _pool(spec, load_data(spec, data_dir, work=work / "synthetic"))
         parts = _parts(spec, data)
-    with clock.step(f"encodings: {_name(spec.encoder)}"):
+    with clock.step(f"encodings: {plain_name(spec.encoder)}"):
         X, encoder = _encoded(spec, data, parts, work / "encodings", progress=progress)
     settings = []
     for ratio, index in parts.items():
@@ -69,19 +70,14 @@ def run_study(
     return StudyRecord(
         experiment=spec.experiment,
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        spec={**spec.to_dict(), "data": _name(spec.data), "encoder": _name(spec.encoder)},
+        spec={**spec.to_dict(), "data": plain_name(spec.data), "encoder": plain_name(spec.encoder)},
         data=_data_facts(data),
-        encoder={key: _name(value) if isinstance(value, str) else value for key, value in encoder.items()},
+        encoder={key: plain_name(value) if isinstance(value, str) else value for key, value in encoder.items()},
         environment=environment(),
         seconds=clock.seconds,
         settings=tuple(settings),
         notes=study_notes(spec, data, settings),
     )
-
-
-def _name(source: str) -> str:
-    # a record names no folder of the machine it was made on
-    return Path(source).name if Path(source).exists() else source
 
 
 Index = dict[str, NDArray[np.intp]]

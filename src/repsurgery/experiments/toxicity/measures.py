@@ -11,9 +11,11 @@ from repsurgery.arrays import Vector
 from repsurgery.metrics.text import OVERFLOW
 from repsurgery.results import Estimate
 
-__all__ = ["Judged", "measure"]
+__all__ = ["Judged", "Measured", "measure"]
 
 Scores = Sequence[Sequence[float | None]]
+Measured = tuple[dict[str, Estimate], dict[str, Estimate]]
+"""The measures of a configuration, and their differences to the reference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +55,7 @@ class _Ratio:
         return float(weights @ self.numerator) / below if below else math.nan
 
 
-def measure(
-    judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int
-) -> dict[str, tuple[dict[str, Estimate], dict[str, Estimate]]]:
+def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int) -> dict[str, Measured]:
     """Return, per configuration, its measures and their differences to the reference, on the same resampled prompts.
 
     A measure without a value, such as the toxicity of texts that could not be scored, is left out.
@@ -64,7 +64,7 @@ def measure(
     ----------
     Values are those of `repsurgery.metrics` (test_measures_are_those_of_metrics).
     """
-    found: dict[str, tuple[dict[str, Estimate], dict[str, Estimate]]] = {name: ({}, {}) for name in judged}
+    found: dict[str, Measured] = {name: ({}, {}) for name in judged}
     n = len(judged[reference].texts)
     for key, ratio in _measures(judged[reference]).items():
         known = {name: ratio(one) for name, one in judged.items()}
