@@ -11,7 +11,7 @@ import pytest
 import repsurgery.experiments.toxicity.run as run_module
 import repsurgery.experiments.toxicity.study as study_module
 from repsurgery import metrics
-from repsurgery.errors import DataError, RecordError
+from repsurgery.errors import DataError
 from repsurgery.experiments.toxicity import run_toxicity
 from repsurgery.experiments.toxicity.journal import Journal
 from repsurgery.results import read_record, write_record
@@ -183,16 +183,3 @@ def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tm
 def test_too_little_data_is_named(files, scorer, options, message):
     with pytest.raises(DataError, match=message):
         run(files, **options)
-
-
-def test_a_full_disk_leaves_no_half_record(files, scorer, monkeypatch, tmp_path):
-    record = run(files, configurations=["mean all"])
-
-    def full(self, text, **options):
-        self.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(RecordError, match="Make room"):
-        write_record(record, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
