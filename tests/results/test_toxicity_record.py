@@ -127,6 +127,6 @@ def test_a_disk_that_fills_up_leaves_no_record(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
-    with pytest.raises(RecordError, match="No space.*Make room"):
+    with pytest.raises(RecordError, match=r"No space.*Make room"):
         write_record(record(), tmp_path)
     assert list(tmp_path.iterdir()) == []
