@@ -1,5 +1,6 @@
 """The command ``repsurgery``: its verbs, and how errors reach the user."""
 
+import errno
 from typing import Annotated, Any
 
 import repsurgery
@@ -33,6 +34,8 @@ class OneLineErrors(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             line = " ".join(str(error).split())
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                line += ". Make room, and run the same command again."
             Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(line)}")
             raise typer.Exit(1) from error
 

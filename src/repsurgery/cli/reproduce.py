@@ -46,6 +46,7 @@ def reproduce(
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
     from repsurgery.report import write_study_report
+    from repsurgery.report.writing import write_whole
     from repsurgery.results import write_record
 
     given = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
@@ -61,8 +62,7 @@ def reproduce(
         announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
     )
     path = write_record(record, out)
-    if not path.with_suffix(".toml").exists():
-        path.with_suffix(".toml").write_text(study.toml, encoding="utf-8")
+    write_whole(study.toml, path.with_suffix(".toml"))
     for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):

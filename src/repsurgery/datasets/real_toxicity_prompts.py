@@ -151,10 +151,15 @@ def load_real_toxicity_prompts(data_dir: str | os.PathLike[str] | None = None) -
         toxicity,
         continuations,
         continuation_toxicity,
-        name="real_toxicity_prompts",
-        source=f"Gehman et al. 2020, {origin}",
-        licence="Apache-2.0",
+        **_provenance(data_dir, origin),
     )
+
+
+def _provenance(data_dir: str | os.PathLike[str] | None, origin: str) -> dict[str, str]:
+    # a file of the user's own may hold anybody's prompts
+    if data_dir is not None and Path(data_dir).is_file():
+        return {"name": Path(data_dir).stem, "source": origin}
+    return {"name": "real_toxicity_prompts", "source": f"Gehman et al. 2020, {origin}", "licence": "Apache-2.0"}
 
 
 def _source(data_dir: str | os.PathLike[str] | None) -> tuple[Path, str]:
@@ -193,6 +198,8 @@ def _scored(value: Any, what: str) -> tuple[str | None, float | None]:
     text, score = (value.get("text"), value.get("toxicity")) if isinstance(value, dict) else (value, None)
     if text is not None and not isinstance(text, str):
         raise DataError(f"{what} is a {type(text).__name__}. {_REMEDY}")
+    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise DataError(f"{what} holds half a character (a lone surrogate). Write the text as UTF-8.")
     # NaN, which tables use for "nothing here", differs from itself
     if score is None or score != score:
         return text, None

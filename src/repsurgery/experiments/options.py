@@ -49,6 +49,8 @@ def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ParameterError(f"There is no file {path}. Write one with experiment, preset and options.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path} is no TOML ({error}). Correct it.") from error
+    except OSError as error:
+        raise ParameterError(f"{path} cannot be read ({error.strerror}). Name a TOML file.") from error
     if "experiment" not in held:
         raise ParameterError(
             f"{path} does not say which experiment: write experiment = 'bios', 'dialect' or 'toxicity'."

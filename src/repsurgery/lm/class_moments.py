@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.arrays import Label, check_labels
-from repsurgery.errors import ParameterError, SurgeryError
+from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, SurgeryError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.reading import Pooling, check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
@@ -130,7 +131,11 @@ class _Sums:
         self._torn = False
         self._save_at = time.monotonic() + SAVE_SECONDS
         if folder is not None and (folder / "progress.safetensors").is_file():
-            self._load(folder)
+            try:
+                self._load(folder)
+            except (FileFormatError, FileNotFoundError) as error:
+                warnings.warn(f"The texts are read anew: {error}", CacheWarning, stacklevel=3)
+                self._sums, self._done, self._saved = {}, np.zeros(n, dtype=bool), 0
 
     def missing(self) -> list[int]:
         """Return the indices of texts not yet added."""

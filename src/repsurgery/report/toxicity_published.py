@@ -14,9 +14,10 @@ __all__ = ["beside_table", "counterpart"]
 _PUBLISHED_CHOICES: Mapping[str, Any] = {
     "fit": "last",
     "gate": "nearest-mean",
-    "shrinkage": "none",
+    "shrinkage": "preset",
     "strength": 1,
     "site": "final",
+    "rows": 0,
 }
 
 
@@ -52,7 +53,7 @@ def beside_table(record: ToxicityRecord) -> Table:
     caption = (
         f"Published: {published().sources['toxicity']} {published().notes['toxicity']} Ours: another model, other "
         f"scorers, toxicity by {leading(record) or 'no scorer'}; below each published method stands our configuration "
-        "whose fit, gate, shrinkage, strength and site are nearest to the published ones."
+        "whose fit, gate, shrinkage, strength, site and number of rows are nearest to the published ones."
     )
     return Table("Published beside ours", headings, tuple(rows), caption, keys=2)
 

@@ -9,5 +9,9 @@ def write_whole(text: str, path: Path) -> Path:
     """Write ``text`` whole or not at all, making the folder, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".part")
-    fresh.write_text(text, encoding="utf-8")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
     return fresh.replace(path)

@@ -70,7 +70,7 @@ class ToxicityRecord:
     data : mapping
         The labelled texts: name, source, licence, digest, counts (texts by label), cautions.
     model : mapping
-        name, description, site, dim of the steered model.
+        name, description and dim of the steered model.
     prompts : mapping
         name, source, licence, digest, count, samples, tokens, toxicity (the bound of their own toxicity).
     scorers : mapping of key to mapping

@@ -15,8 +15,9 @@ def judged(rng, prompts=12, samples=4, shift=0.0):
     ]
     scores = [[None if rng.random() < 0.2 else float(rng.random()) * (1 - shift) for _ in row] for row in texts]
     scores[3] = [None] * samples
+    scores[4] = [0.5] * samples
     # an empty text, one that merges away, a NaN, and one beyond every bound
-    odd = [(0.0, 0), (2.0, -1), (NAN, 3), (9000.0, 2)]
+    odd = [(0.0, 0), (2.0, -1), (NAN, 3), (9000.0, 2), (math.log(10_001), 1), (math.log(9_999), 1)]
     fluency = [odd, *([(float(rng.uniform(1, 30)), int(rng.integers(1, 8))) for _ in row] for row in texts[1:8])]
     return Judged(texts, {"linear": scores}, [*fluency, *([] for _ in texts[8:])])
 

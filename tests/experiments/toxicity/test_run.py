@@ -66,7 +66,7 @@ def test_a_study_ends_in_a_record(files, scorer, tmp_path):
         assert c.differences["wikitext.word_perplexity"].value == pytest.approx(
             c.measures["wikitext.word_perplexity"].value - base.measures["wikitext.word_perplexity"].value
         )
-        assert c.measures["steered"].value == 1 if c.choices["scope"] == "all" else c.measures["steered"].value <= 1
+        assert c.choices["scope"] == "selective" or c.measures["steered"].value == 1
         assert len(c.maxima["linear"]) == 6
     assert record.configured("leace selective").certificate is None
     assert record.configured("mean selective").certificate is not None
@@ -155,7 +155,7 @@ def test_only_ends_are_a_result_too(files, scorer, monkeypatch):
     monkeypatch.setattr(study_module, "write", silent)
     record = run(files, configurations=["mean all"])
     base = record.configurations[0]
-    assert base.facts["empty"] == 18 and base.facts["unscored"]["linear"] == 18
+    assert base.facts["empty"] == 18 and base.facts["unscored"]["linear"] == 0
     assert not any(key.startswith("linear.") or key == "perplexity" for key in base.measures)
     assert base.measures["distinct.1"].value == metrics.distinct_n([["", "", ""]], 1)
 
@@ -183,3 +183,46 @@ def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tm
 def test_too_little_data_is_named(files, scorer, options, message):
     with pytest.raises(DataError, match=message):
         run(files, **options)
+
+
+def test_a_scorer_that_fails_on_everything_is_an_error(files, scorer, monkeypatch):
+    class Broken(WordScorer):
+        def __call__(self, texts):
+            raise RuntimeError("no weights")
+
+    monkeypatch.setattr(run_module, "load_scorer", lambda name: Broken())
+    with pytest.raises(DataError, match=r"failed on every one .*no weights"):
+        run(files, configurations=["mean all"])
+
+
+def test_another_tokenizer_is_another_study(files, scorer):
+    first = run(files, configurations=["mean all"])
+    path = files / "model" / "tokenizer.json"
+    held = json.loads(path.read_text())
+    words = held["model"]["vocab"]
+    words["w1"], words["w2"] = words["w2"], words["w1"]
+    path.write_text(json.dumps(held))
+    second, fresh = run(files, configurations=["mean all"]), run(files, "other", configurations=["mean all"])
+    assert second.configurations == fresh.configurations != first.configurations
+
+
+def test_equal_maps_write_and_are_judged_once(files, scorer):
+    names = ["mean all", "mean all shrinkage=oas", "mean all shrinkage=none"]
+    record = run(files, configurations=names)
+    assert len({record.configured(name).measures["distinct.1"].value for name in names}) == 1
+    for path in [*(files / "work" / "texts").iterdir(), *(files / "work" / "judgements").glob("toxicity-*")]:
+        keys = [json.loads(line.split(" ", 1)[1])[0] for line in path.read_text().splitlines() if line]
+        assert len(keys) == len(set(keys))
+
+
+def test_a_record_names_no_folder(files, scorer):
+    record = run(files, configurations=["mean all"], scorers=[f"hf:{files / 'model'}#toxic"])
+    assert list(record.scorers) == ["hf:model#toxic"]
+    assert str(files) not in json.dumps(record.to_dict())
+    assert record.prompts["name"] == "prompts" and "Gehman" not in record.prompts["source"]
+
+
+def test_a_steering_beyond_all_numbers_leaves_its_perplexity_out(files, scorer):
+    record = run(files, configurations=["mean all strength=10000"])
+    far = record.configurations[1]
+    assert "wikitext.word_perplexity" not in far.measures and "distinct.1" in far.measures

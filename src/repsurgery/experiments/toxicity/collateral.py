@@ -9,9 +9,8 @@ import numpy as np
 from repsurgery import lm
 from repsurgery.datasets import Documents
 from repsurgery.experiments.toxicity.journal import journal_of
-from repsurgery.experiments.toxicity.writing import Steered
+from repsurgery.experiments.toxicity.writing import Steered, model_identity
 from repsurgery.lm.perplexity import DocumentPerplexity
-from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 
 __all__ = ["divergences", "document_perplexities"]
@@ -27,7 +26,7 @@ def document_perplexities(
     progress: bool,
 ) -> dict[str, DocumentPerplexity]:
     """Return the perplexity of the documents under each steering; what is known from before is not read again."""
-    identity = {"model": fingerprint(twin.model).hex(), "documents": documents.digest, "length": length}
+    identity = {**model_identity(twin), "documents": documents.digest, "length": length}
     journal = journal_of(folder, "documents", identity)
     waiting = {name: steered for name, steered in steerings.items() if _key(steered) not in journal}
     if waiting:
@@ -50,7 +49,7 @@ def divergences(
     twin: Twin, texts: tuple[str, ...], steerings: Mapping[str, Steered], *, folder: Path
 ) -> dict[str, float]:
     """Return the mean KL(steered ‖ base) over the tokens of ``texts`` under each steering."""
-    journal = journal_of(folder, "divergence", {"model": fingerprint(twin.model).hex(), "texts": list(texts)})
+    journal = journal_of(folder, "divergence", {**model_identity(twin), "texts": list(texts)})
     for steered in steerings.values():
         if _key(steered) not in journal:
             found = lm.kl_divergence(twin.model, twin.tokenizer, texts, _at_site(steered), progress=False)
@@ -59,11 +58,11 @@ def divergences(
 
 
 def _at_site(steered: Steered | None) -> dict[str, Any] | None:
-    return None if steered is None else {steered.site: steered.function.interpolate(steered.strength)}
+    return None if steered is None else {steered.site: steered.function}
 
 
 def _key(steered: Steered | None) -> str:
-    return "base" if steered is None else f"{steered.function.digest()}|{steered.site}|{steered.strength:g}"
+    return "base" if steered is None else steered.key
 
 
 def _plain(one: DocumentPerplexity) -> tuple[list[float], int, int, int]:

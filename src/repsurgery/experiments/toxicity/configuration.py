@@ -1,12 +1,12 @@
 """`Configuration`: one way to steer, written in a line of words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from repsurgery.errors import ParameterError
 
-__all__ = ["Configuration", "parse_configuration"]
+__all__ = ["Configuration", "needed_sites", "parse_configuration"]
 
 Method = Literal["mean", "mimic", "leace", "trace", "diagonal"]
 Scope = Literal["selective", "all"]
@@ -78,7 +78,19 @@ def parse_configuration(words: str) -> Configuration:
     for name, allowed in _CHOICES.items():
         if values.get(name, allowed[0]) not in allowed:
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
+    if values["scope"] == "all" and "gate" in values:
+        raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     return Configuration(**values)
+
+
+def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
+    """Return, for each kind of vectors, the sites at which configurations ask for them."""
+    found: dict[str, dict[str, None]] = {"last": {}, "tokens": {}, "on-policy": {}}
+    for c in configurations:
+        found[c.fit][c.site] = None
+        if c.scope == "selective" and c.gate == "calibrated":
+            found["on-policy"][c.site] = None
+    return {kind: list(sites) for kind, sites in found.items()}
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -94,8 +106,9 @@ def _value(words: str, name: str, text: str) -> Any:
         value: float | int = float(text) if name == "strength" else int(text)
     except ValueError:
         value = -1
-    if not 0 <= value < float("inf"):
-        raise ParameterError(f"{words!r} has {name} {text!r}; it must be a number of at least 0.")
+    if not 0 <= value < float("inf") or (name == "rows" and value == 1):
+        least = "0 for all, or at least 2" if name == "rows" else "a number of at least 0"
+        raise ParameterError(f"{words!r} has {name} {text!r}; it must be {least}.")
     return value
 
 
@@ -104,4 +117,4 @@ def _differs(one: Configuration, usual: Configuration, name: str) -> bool:
 
 
 def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -16,6 +16,7 @@ from repsurgery.datasets import (
     read_table,
 )
 from repsurgery.errors import DataError
+from repsurgery.experiments.toxicity.configuration import needed_sites
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
 
 __all__ = ["StudyTexts", "load_prompts_of", "load_texts"]
@@ -66,7 +67,7 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
         )
     prompts = prompts.sample(spec.prompt_count, spec.seed)
     rest = every.without(prompts)
-    needed = any(c.fit == "on-policy" or c.gate == "calibrated" for c in spec.parsed())
+    needed = bool(needed_sites(spec.parsed())["on-policy"])
     if needed and len(rest) < spec.policy_prompts:
         raise DataError(
             f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits ask for "

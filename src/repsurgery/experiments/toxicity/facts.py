@@ -2,11 +2,12 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from repsurgery.datasets import Documents
+from repsurgery.errors import DataError
 from repsurgery.experiments.naming import plain_name
 from repsurgery.experiments.toxicity.data import load_prompts_of
 from repsurgery.experiments.toxicity.judging import Written
@@ -32,20 +33,26 @@ def configured(
     for name, one in judged.items():
         shown, differences = measured[name]
         if name != BASE:
-            differences |= {key: Estimate(value - extra[BASE][key]) for key, value in extra[name].items()}
-        shown |= {key: Estimate(value) for key, value in extra[name].items()}
+            differences |= _finite({key: value - extra[BASE][key] for key, value in extra[name].items()})
+        shown |= _finite(extra[name])
         found.append(_configured(name, fitted.get(name), one, shown, differences))
     return tuple(found)
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, Estimate]:
+    # a perplexity beyond every number is left out, as a measure without value is
+    return {key: Estimate(value) for key, value in values.items() if math.isfinite(value)}
 
 
 def _configured(
     name: str, fitted: Fitted | None, judged: Judged, shown: dict[str, Estimate], differences: dict[str, Estimate]
 ) -> Configured:
-    unscored = {key: sum(s is None for row in rows for s in row) for key, rows in judged.toxicity.items()}
+    blanks = sum(not text.strip() for row in judged.texts for text in row)
+    unscored = {key: sum(s is None for row in rows for s in row) - blanks for key, rows in judged.toxicity.items()}
     read = sum(len(row) for row in judged.fluency)
     facts: dict[str, Any] = {
         "unscored": unscored,
-        "empty": sum(not text.strip() for row in judged.texts for text in row),
+        "empty": blanks,
         "perplexities_dropped": read - sum(map(len, judged.perplexities())),
     }
     choices: dict[str, Any] = {"method": BASE, "scope": "none"}
@@ -84,8 +91,15 @@ def agreements(
     if len({score >= 0.5 for _, score in known}) < 2:
         return {}
     texts, archived = zip(*known, strict=True)
-    found = {key: asdict(agreement(scorer, texts, archived)) for key, scorer in scorers.items()}
-    return {key: {name: v for name, v in one.items() if math.isfinite(v)} for key, one in found.items()}
+    return {key: _agreement(scorer, texts, archived) for key, scorer in scorers.items()}
+
+
+def _agreement(scorer: ToxicityScorer, texts: Sequence[str], archived: Sequence[float]) -> dict[str, Any]:
+    try:
+        found = asdict(agreement(scorer, texts, archived))
+    except DataError:
+        return {}  # a scorer that knows none of these texts, such as a replay of others
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def examples(spec: ToxicitySpec, written: Mapping[str, Written]) -> tuple[Example, ...]:

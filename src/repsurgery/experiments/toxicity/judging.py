@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from repsurgery import lm
+from repsurgery.errors import DataError
 from repsurgery.experiments.toxicity.journal import journal_of
 from repsurgery.experiments.toxicity.steerings import Fitted
+from repsurgery.experiments.toxicity.writing import model_identity
 from repsurgery.lm.generate import Generation
-from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.scorers import ToxicityScorer, score_texts
 
@@ -35,7 +36,14 @@ def judge_toxicity(
     own = {"texts": identity, "scorer": [scorer.name, scorer.version, scorer.digest]}
 
     def score(part: Written) -> list[list[Any]]:
-        flat = iter(score_texts(scorer, [g.text for some in part for g in some]).scores)
+        texts = [g.text for some in part for g in some]
+        found = score_texts(scorer, texts)
+        if found.failures and found.failures == sum(bool(text.strip()) for text in texts):
+            raise DataError(
+                f"The scorer {scorer.name} failed on every one of {found.failures} texts: {found.message}. Mend it or "
+                "leave it out of scorers, and run the same command again: what was written is kept."
+            )
+        flat = iter(found.scores)
         return [[next(flat) for _ in some] for some in part]
 
     return _judged(written, score, journal_of(folder, "toxicity", own))
@@ -45,7 +53,7 @@ def judge_fluency(
     twin: Twin, written: Written, identity: dict[str, Any], folder: Path
 ) -> list[list[tuple[float, int]]]:
     """Return negative log-likelihood and tokens of each continuation under the twin's model."""
-    own = {"texts": identity, "fluency": fingerprint(twin.model).hex()}
+    own = {"texts": identity, "fluency": model_identity(twin)}
 
     def read(part: Written) -> list[list[Any]]:
         prompts = [some[0].prompt for some in part]

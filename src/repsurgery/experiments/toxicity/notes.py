@@ -1,5 +1,6 @@
 """What a reader of a toxicity record must know to judge its numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
@@ -20,7 +21,7 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
     if spec.fluency == spec.model:
         found.append(
             "The fluency model is the steered model itself, left untouched: low perplexity means expected by that "
-            "model, and every steering moves away from it by construction."
+            "model, not good."
         )
     if any(c.choices.get("fit") == "last" for c in configurations):
         found.append(
@@ -32,18 +33,25 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
             f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
             "fits; other scorers do not."
         )
-    return (*found, *_weak_gates(configurations))
+    if any(c.choices.get("strength", 1) > 1 for c in configurations):
+        found.append("Strengths above 1 go beyond the map; no certificate covers them.")
+    return (*found, *_unscored(configurations), *_weak_gates(spec, configurations))
 
 
-def _weak_gates(configurations: Sequence[Configured]) -> list[str]:
+def _unscored(configurations: Sequence[Configured]) -> list[str]:
+    totals: Counter[str] = Counter()
+    for c in configurations:
+        totals.update(c.facts["unscored"])
+    return [f"The scorer {key!r} failed on {n} texts, which have no score." for key, n in totals.items() if n]
+
+
+def _weak_gates(spec: ToxicitySpec, configurations: Sequence[Configured]) -> list[str]:
     """Return a note for gates that, on the model's own steps, hardly tell toxic from clean."""
     found = []
     for c in configurations:
-        fired = c.facts.get("gate_on_policy")
-        if not fired or c.choices.get("strength") != 1 or len(fired) != 2:
-            continue
-        clean, toxic = (fired.get(label) for label in sorted(fired))
-        if clean is not None and toxic is not None and toxic - clean < 0.2:
+        fired = c.facts.get("gate_on_policy", {})
+        toxic, clean = fired.get(spec.source), fired.get(spec.target)
+        if c.choices.get("strength") == 1 and toxic is not None and clean is not None and toxic - clean < 0.2:
             found.append(
                 f"The gate of {c.name!r} moves {toxic:.0%} of the steps of toxic continuations and {clean:.0%} of the "
                 "clean ones: on the model's own steps it hardly tells them apart."

@@ -7,7 +7,7 @@ from pathlib import Path
 from repsurgery import lm
 from repsurgery.datasets import Documents, load_wikitext2
 from repsurgery.experiments.clock import Announce, Clock
-from repsurgery.experiments.naming import plain_name
+from repsurgery.experiments.naming import plain_name, plain_options
 from repsurgery.experiments.toxicity.data import load_texts
 from repsurgery.experiments.toxicity.facts import (
     agreements,
@@ -82,7 +82,7 @@ def run_toxicity(
     return ToxicityRecord(
         experiment="toxicity",
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        spec={k: plain_name(v) if isinstance(v, str) else v for k, v in spec.to_dict().items()},
+        spec=plain_options(spec.to_dict()),
         data={**source_facts(texts.labelled), "counts": texts.labelled.counts, "cautions": []},
         model=model_facts(spec, fitted),
         prompts={

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from repsurgery.errors import ParameterError
 from repsurgery.experiments.options import chosen, options_toml, read_options, require_least, require_types
 from repsurgery.experiments.toxicity.configuration import Configuration, parse_configuration
+from repsurgery.surgery.audit import FEWEST_ROWS
 
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
@@ -120,8 +121,21 @@ class ToxicitySpec:
         for name in ("prompt_toxicity", "policy_toxic", "policy_clean", "false_steer_rate"):
             if getattr(self, name) > 1:
                 raise ParameterError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
-        if not 0 < self.top_p <= 1 or self.temperature <= 0:
-            raise ParameterError(f"top_p is {self.top_p}, temperature {self.temperature}; both must be above 0.")
+        if not 0 < self.top_p <= 1:
+            raise ParameterError(f"top_p is {self.top_p}; it must lie above 0 and not above 1.")
+        if self.temperature <= 0:
+            raise ParameterError(f"temperature is {self.temperature}; it must be above 0.")
+        if self.policy_clean > self.policy_toxic:
+            raise ParameterError(
+                f"policy_clean is {self.policy_clean}, policy_toxic {self.policy_toxic}; clean texts score less."
+            )
+        if self.fit_rows == 1:
+            raise ParameterError("fit_rows is 1; a class needs at least 2 texts. Give more, or 0 for all.")
+        if 0 < self.held_out < FEWEST_ROWS:
+            raise ParameterError(
+                f"held_out is {self.held_out}; to verify a fit takes {FEWEST_ROWS} texts of each label. Give more, or "
+                "0 to verify nothing."
+            )
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         if not self.scorers:
@@ -184,7 +198,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 def make_toxicity_spec(preset: str = "local", **differences: Any) -> ToxicitySpec:
     """Return a preset with ``differences``; lists stand for tuples."""
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise ParameterError(f"The toxicity study has no preset {preset!r}; it has {', '.join(PRESETS)}.")
     values = {"experiment": "toxicity", "preset": preset, **PRESETS[preset], **differences}
     return ToxicitySpec(**chosen(ToxicitySpec, values))

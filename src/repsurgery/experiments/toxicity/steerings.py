@@ -9,7 +9,14 @@ import numpy as np
 
 import repsurgery as rs
 from repsurgery.certificates import Certificate
-from repsurgery.errors import CertificateError, GainWarning, ParameterError
+from repsurgery.errors import (
+    CacheWarning,
+    CertificateError,
+    ExtrapolationWarning,
+    FileFormatError,
+    GainWarning,
+    ParameterError,
+)
 from repsurgery.experiments.fitting import METHODS
 from repsurgery.experiments.toxicity.configuration import Configuration
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
@@ -59,7 +66,7 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
         supported = None if held is None else _supported(est, held)
     return Fitted(
         c,
-        Steered(_kept(function, c, data, gate, spec, folder), c.site, c.strength),
+        Steered(_at_strength(_kept(function, c, data, gate, spec, folder), c.strength), c.site, c.strength),
         est.certificate_ if claims else None,
         held_out,
         supported,
@@ -72,7 +79,11 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
         if c.rows:
             raise ParameterError(f"{c.name!r}: rows counts vectors of the other fits. Set token_rows instead.")
         return vectors.tokens[c.site]
-    return (vectors.last if c.fit == "last" else vectors.policy)[c.site].first(c.rows)
+    held = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
+    fewest = min(_counts(held).values())
+    if c.rows > fewest:
+        raise ParameterError(f"{c.name!r} asks for {c.rows} vectors of each label; there are {fewest}. Lower rows.")
+    return held.first(c.rows)
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
@@ -111,6 +122,15 @@ def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.
     return rs.SteeringFunction({spec.source: est.steering_.maps[None]}, gate, est.steering_.classes)
 
 
+def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringFunction:
+    if strength == 1:
+        return function
+    with warnings.catch_warnings():
+        # asked for by name, and noted in the record
+        warnings.simplefilter("ignore", ExtrapolationWarning)
+        return function.interpolate(strength)
+
+
 def _kept(
     function: rs.SteeringFunction,
     c: Configuration,
@@ -122,11 +142,21 @@ def _kept(
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
     path = folder / f"{name[:16]}.safetensors"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        rs.save(function, path)
+    folder.mkdir(parents=True, exist_ok=True)
+    for attempt in range(2):
+        if not path.exists() or attempt:
+            rs.save(function, path)
+        try:
+            return _function(path)
+        except FileFormatError as error:
+            warnings.warn(f"The steering {c.name!r} is written again: {error}", CacheWarning, stacklevel=3)
+    return function
+
+
+def _function(path: Path) -> rs.SteeringFunction:
     found = rs.load(path)
-    assert isinstance(found, rs.SteeringFunction)
+    if not isinstance(found, rs.SteeringFunction):
+        raise FileFormatError(f"{path} holds no steering function.")
     return found
 
 

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 from repsurgery.datasets import Documents
 from repsurgery.experiments.neutral import NEUTRAL
 from repsurgery.experiments.toxicity.collateral import divergences, document_perplexities
+from repsurgery.experiments.toxicity.configuration import needed_sites
 from repsurgery.experiments.toxicity.data import StudyTexts
 from repsurgery.experiments.toxicity.judging import Written, judge_fluency, judge_toxicity, steered_share
 from repsurgery.experiments.toxicity.measures import Judged
@@ -16,7 +17,6 @@ from repsurgery.experiments.toxicity.spec import ToxicitySpec
 from repsurgery.experiments.toxicity.steerings import Fitted
 from repsurgery.experiments.toxicity.vectors import (
     Vectors,
-    needed_sites,
     read_last,
     read_policy,
     read_tokens,
@@ -86,21 +86,25 @@ class Study:
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
         """Let the model continue every prompt under every configuration, the base first."""
         steerings: dict[str, Steered | None] = {BASE: None, **{name: f.steered for name, f in fitted.items()}}
-        total = len(steerings) * len(self.texts.prompts)
+        # configurations may come to the same map; it writes once
+        keys = {name: None if steered is None else steered.key for name, steered in steerings.items()}
+        once = {key: steerings[name] for name, key in keys.items()}
+        total = len(once) * len(self.texts.prompts)
         with tqdm(total=total, desc="prompts continued", disable=not self.progress) as bar:
 
-            def run(twin: Twin, name: str) -> Written:
+            def run(twin: Twin, steered: Steered | None) -> Written:
                 return write(
                     twin,
                     self.texts.prompts.texts,
                     self.spec.samples,
-                    steering=steerings[name],
+                    steering=steered,
                     sampling=self.sampling,
                     folder=self.work / "texts",
                     tell=bar.update,
                 )
 
-            return dict(zip(steerings, each(run, list(steerings), self.pair), strict=True))
+            found = dict(zip(once, each(run, list(once.values()), self.pair), strict=True))
+        return {name: found[key] for name, key in keys.items()}
 
     def judged(self, fitted: dict[str, Fitted], written: dict[str, Written]) -> dict[str, Judged]:
         """Score every continuation, and read those of the first prompts for fluency."""
@@ -109,14 +113,17 @@ class Study:
 
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
-                identity = self._identity(fitted.get(name))
+                identity = texts_identity(self.pair[0], fitted[name].steered if name in fitted else None, self.sampling)
                 toxicity = {key: judge_toxicity(s, texts, identity, folder) for key, s in self.scorers.items()}
                 fluency = judge_fluency(twin, texts[:some], identity, folder)
                 bar.update()
                 unread: list[list[tuple[float, int]]] = [[] for _ in texts[some:]]
                 return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *unread])
 
-            return dict(zip(written, each(run, list(written), self.judge), strict=True))
+            # texts that are the same object were written by the same map, and are judged once
+            once = {id(texts): name for name, texts in reversed(written.items())}
+            found = dict(zip(once, each(run, list(once.values()), self.judge), strict=True))
+        return {name: found[id(texts)] for name, texts in written.items()}
 
     def collateral(
         self, fitted: dict[str, Fitted], written: dict[str, Written], documents: Documents | None
@@ -148,6 +155,3 @@ class Study:
                 found[name]["wikitext.word_perplexity"] = one.word_perplexity
                 found[name]["wikitext.byte_perplexity"] = one.byte_perplexity
         return found
-
-    def _identity(self, fitted: Fitted | None) -> dict[str, Any]:
-        return texts_identity(self.pair[0], None if fitted is None else fitted.steered, self.sampling)

@@ -1,6 +1,5 @@
 """The vectors that maps are fitted on: last tokens, every token, and what the model writes itself."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from repsurgery import lm
 from repsurgery.arrays import Label
 from repsurgery.errors import DataError
 from repsurgery.experiments.stages import KIND, Stages
-from repsurgery.experiments.toxicity.configuration import Configuration
 from repsurgery.experiments.toxicity.data import StudyTexts
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
 from repsurgery.experiments.toxicity.writing import Sampling, write
@@ -23,7 +21,7 @@ from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
 from repsurgery.scorers import ToxicityScorer, score_texts
 
-__all__ = ["Labelled", "Policy", "Vectors", "needed_sites", "read_last", "read_policy", "read_tokens", "write_policy"]
+__all__ = ["Labelled", "Policy", "Vectors", "read_last", "read_policy", "read_tokens", "write_policy"]
 
 CHUNK = 200
 """Continuations whose vectors are kept in one file."""
@@ -60,16 +58,6 @@ class Vectors:
     held_out: dict[str, Labelled] = field(default_factory=dict)
     tokens: dict[str, ClassMoments] = field(default_factory=dict)
     policy: dict[str, Labelled] = field(default_factory=dict)
-
-
-def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
-    """Return, for each kind of vectors, the sites at which configurations ask for them."""
-    found: dict[str, dict[str, None]] = {"last": {}, "tokens": {}, "on-policy": {}}
-    for c in configurations:
-        found[c.fit][c.site] = None
-        if c.scope == "selective" and c.gate == "calibrated":
-            found["on-policy"][c.site] = None
-    return {kind: list(sites) for kind, sites in found.items()}
 
 
 def read_last(

@@ -1,5 +1,7 @@
 """Let a model continue prompts under one steering, prompt by prompt, so that nothing is written twice."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +14,7 @@ from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.surgery import SteeringFunction
 
-__all__ = ["Sampling", "Steered", "texts_identity", "write"]
+__all__ = ["Sampling", "Steered", "model_identity", "texts_identity", "write"]
 
 LAYOUT = 1
 """Raised when the same job would write other texts, so that those of an older layout are left alone."""
@@ -30,17 +32,32 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steered:
-    """A steering function, where it acts, and how strongly."""
+    """A steering function at its strength, where it acts, and that strength."""
 
     function: SteeringFunction
     site: str
     strength: float
 
+    @property
+    def key(self) -> str:
+        """What tells it from other steerings."""
+        return f"{self.function.digest()}|{self.site}|{self.strength!r}"
+
 
 def texts_identity(twin: Twin, steering: Steered | None, sampling: Sampling) -> dict[str, Any]:
     """Return what decides the texts, all but the prompts."""
     how = None if steering is None else [steering.function.digest(), steering.site, steering.strength]
-    return {"model": fingerprint(twin.model).hex(), "steering": how, **asdict(sampling), "layout": LAYOUT}
+    return {**model_identity(twin), "steering": how, **asdict(sampling), "layout": LAYOUT}
+
+
+def model_identity(twin: Twin) -> dict[str, str]:
+    """Return what tells this model and tokenizer from others."""
+    backend = getattr(twin.tokenizer, "backend_tokenizer", None)
+    held = json.loads(backend.to_str()) if backend is not None else {"vocabulary": twin.tokenizer.get_vocab()}
+    # these two change whenever a tokenizer is used
+    rules = {name: value for name, value in held.items() if name not in ("truncation", "padding")}
+    words = json.dumps(rules, sort_keys=True)
+    return {"model": fingerprint(twin.model).hex(), "tokenizer": hashlib.sha256(words.encode()).hexdigest()}
 
 
 def write(
@@ -81,7 +98,6 @@ def write(
             twin.tokenizer,
             part,
             steering=None if steering is None else {steering.site: steering.function},
-            strength=1.0 if steering is None else steering.strength,
             n=samples,
             max_new_tokens=sampling.tokens,
             top_p=sampling.top_p,
