@@ -116,8 +116,12 @@ def test_fewer_samples_are_the_first_of_more(files, scorer):
     assert [e.continuations for e in fewer.examples] == [e.continuations for e in more.examples]
 
 
-@pytest.mark.parametrize("delay", [0.5, 1.5, 3.0])
-def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, scorer, delay):
+def _lines(folder, pattern):
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob(pattern))
+
+
+@pytest.mark.parametrize(("pattern", "lines"), [("texts-*", 1), ("texts-*", 20), ("toxicity-*", 1), ("fluency-*", 5)])
+def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, scorer, pattern, lines):
     script = files / "go.py"
     script.write_text(
         "import sys\nfrom pathlib import Path\n"
@@ -133,10 +137,12 @@ def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, score
         [sys.executable, script, files], env=environment, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
     )
     assert process.stdout.readline() == b"ready\n"
-    time.sleep(delay)
+    while process.poll() is None and _lines(files / "work", pattern) < lines:
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    assert _lines(files / "work", pattern) >= lines
     resumed = run(files)
     whole = run(files, work="other")
     assert resumed.configurations == whole.configurations
