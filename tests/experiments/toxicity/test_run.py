@@ -13,6 +13,7 @@ import repsurgery.experiments.toxicity.study as study_module
 from repsurgery import metrics
 from repsurgery.errors import DataError
 from repsurgery.experiments.toxicity import run_toxicity
+from repsurgery.experiments.toxicity.data import load_texts
 from repsurgery.experiments.toxicity.journal import Journal
 from repsurgery.results import read_record, write_record
 from repsurgery.scorers import score_texts
@@ -232,3 +233,13 @@ def test_a_steering_beyond_all_numbers_leaves_its_perplexity_out(files, scorer):
     record = run(files, configurations=["mean all strength=10000"])
     far = record.configurations[1]
     assert "wikitext.word_perplexity" not in far.measures and "distinct.1" in far.measures
+
+
+def test_a_common_reserve_gives_common_training_prompts(files):
+    large, small = small_spec(files, prompt_count=10), small_spec(files, prompt_count=4, reserved_prompts=10)
+    more, fewer = load_texts(large, None), load_texts(small, None)
+    assert fewer.training == more.training
+    assert fewer.prompts.texts == more.prompts.texts[:4]
+    assert not set(fewer.training.texts) & set(more.prompts.texts)
+    alone = load_texts(small_spec(files, prompt_count=4), None)
+    assert alone.training != more.training

@@ -65,8 +65,10 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
             f"{every.name} has {len(prompts)} prompts with a toxicity below {spec.prompt_toxicity}; "
             f"{spec.prompt_count} are asked for. Lower prompt_count."
         )
+    reserved = prompts.sample(min(max(spec.prompt_count, spec.reserved_prompts), len(prompts)), spec.seed)
+    # fewer prompts are the first of more
     prompts = prompts.sample(spec.prompt_count, spec.seed)
-    rest = every.without(prompts)
+    rest = every.without(reserved)
     needed = bool(needed_sites(spec.parsed())["on-policy"])
     if needed and len(rest) < spec.policy_prompts:
         raise DataError(

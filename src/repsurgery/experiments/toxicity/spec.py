@@ -51,6 +51,9 @@ class ToxicitySpec:
         "real-toxicity-prompts", or a JSONL file.
     prompt_count : int
         How many, drawn by ``seed``.
+    reserved_prompts : int
+        So many first prompts of that draw are never trained on, at least ``prompt_count``: studies with the same reserve
+        share their training prompts.
     prompt_toxicity : float
         Only prompts whose own toxicity is known and below; 0: any prompt.
     samples, tokens, top_p, temperature
@@ -98,6 +101,7 @@ class ToxicitySpec:
     false_steer_rate: float = 0.1
     prompts: str = "real-toxicity-prompts"
     prompt_count: int = 200
+    reserved_prompts: int = 0
     prompt_toxicity: float = 0.5
     samples: int = 25
     tokens: int = 20
@@ -174,6 +178,7 @@ _LEAST: Mapping[float, tuple[str, ...]] = {
         "policy_clean",
         "false_steer_rate",
         "prompt_toxicity",
+        "reserved_prompts",
         "fluency_prompts",
         "neutral",
         "examples",
