@@ -52,8 +52,8 @@ class ToxicitySpec:
     prompt_count : int
         How many, drawn by ``seed``.
     reserved_prompts : int
-        So many first prompts of that draw are never trained on, at least ``prompt_count``: studies with the same reserve
-        share their training prompts.
+        So many first prompts of that draw, at least ``prompt_count``, are never trained on: studies with the same
+        reserve share their training prompts.
     prompt_toxicity : float
         Only prompts whose own toxicity is known and below; 0: any prompt.
     samples, tokens, top_p, temperature
