@@ -15,7 +15,7 @@ from tests.datasets.real import real_folder
 try:
     metadata.distribution("toxic-comment-classifier")
 except metadata.PackageNotFoundError:
-    pytest.skip("toxic-comment-classifier is not installed", allow_module_level=True)
+    pytest.skip("the weights are in toxic-comment-classifier, which is not installed", allow_module_level=True)
 
 # column "toxic" of the package's own model, run by TensorFlow 2 on the CPU
 KERAS = {

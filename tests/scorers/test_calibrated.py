@@ -165,7 +165,7 @@ def test_constant_scores_calibrate_to_the_mean():
 
 
 def test_a_file_of_a_named_scorer_loads_by_its_own_name(tmp_path):
-    pytest.importorskip("profanity_check")
+    pytest.importorskip("profanity_check", reason="the linear scorer needs the extra repsurgery[scorers]")
     texts = [f"{word} {n}" for n in range(15) for word in ("you idiot", "good morning")]
     fitted = CalibratedScorer.fit(LinearScorer(), texts, [0.9, 0.05] * 15)
     fitted.save(tmp_path / "c.safetensors")

@@ -102,6 +102,6 @@ def test_an_unknown_name_lists_the_names(name):
 
 @pytest.mark.parametrize(("name", "package"), [("linear", "profanity_check"), ("bilstm", "h5py")])
 def test_a_known_name_is_that_scorer(name, package):
-    pytest.importorskip(package)
+    pytest.importorskip(package, reason=f"this scorer needs {package}")
     thanks, insult = load_scorer(name)(["Thank you kindly.", "You stupid idiot."])
     assert thanks < 0.1 < 0.9 < insult
