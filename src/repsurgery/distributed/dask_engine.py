@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from repsurgery.distributed.addresses import SECONDS, require_reachable
+from repsurgery.distributed.addresses import DASK, SECONDS, require_reachable
 from repsurgery.distributed.base import RETRIES, lost
 from repsurgery.errors import EngineError, MissingExtraError, ParameterError
 
@@ -39,7 +39,7 @@ class DaskEngine:
         self._distributed: Any = distributed
         self._open.enter_context(config.set({"distributed.scheduler.allowed-failures": RETRIES}))
         if self._address is not None:
-            require_reachable(self._address, engine="Dask")
+            require_reachable(self._address, DASK)
             self._client = self._open.enter_context(self._reached(self._address))
             return self
         cluster = self._distributed.LocalCluster(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from repsurgery.distributed.addresses import require_reachable
+from repsurgery.distributed.addresses import RAY, require_reachable
 from repsurgery.distributed.base import RETRIES, lost
 from repsurgery.errors import EngineError, MissingExtraError, ParameterError
 
@@ -41,6 +41,8 @@ class RayEngine:
         self._ray = ray
         if not ray.is_initialized():
             self._connect()
+        elif self._address is not None:
+            raise EngineError("This process is connected to a Ray already. Leave the address out to use it.")
         return self
 
     def _connect(self) -> None:
@@ -49,8 +51,8 @@ class RayEngine:
             # a Ray of our own, even where RAY_ADDRESS names a cluster that nobody asked for
             self._ray.init(address="local", num_cpus=self._workers, include_dashboard=False, **quiet)
         else:
-            if self._address != "auto":
-                require_reachable(self._address, engine="Ray")
+            if self._address != "auto" and os.environ.get("RAY_USE_TLS", "0") == "0":
+                require_reachable(self._address, RAY)
             try:
                 self._ray.init(address=self._address, **quiet)
             except (ConnectionError, RuntimeError, ValueError) as error:

@@ -71,7 +71,7 @@ class ArrowColumns:
         try:
             with _parquet(self.path) if self.path.suffix.lower() in PARQUET else _ipc(self.path) as table:
                 yield table
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise DamagedFileError(
                 f"{self.path} is truncated or no file of its kind ({error}). Write it again."
             ) from error
