@@ -43,8 +43,8 @@ def moments(
     from repsurgery.distributed import make_engine, reduce_shards
     from repsurgery.sources import find_shards
 
-    folder = work_dir or out.with_name(f"{out.name}.work")
     _require_writable(out)
+    folder = work_dir or out.with_name(f"{out.name}.work")
     console = Console(stderr=True, soft_wrap=True)
     with _plain_warnings(console):
         shards = find_shards(

@@ -1,11 +1,12 @@
 """`DaskEngine`: Dask futures, on a cluster or on processes of this machine."""
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
+
+from joblib import cpu_count
 
 from repsurgery.distributed.addresses import DASK, SECONDS, require_reachable
 from repsurgery.distributed.base import RETRIES, lost
@@ -43,7 +44,7 @@ class DaskEngine:
             self._client = self._open.enter_context(self._reached(self._address))
             return self
         cluster = self._distributed.LocalCluster(
-            n_workers=self._workers or len(os.sched_getaffinity(0)),
+            n_workers=self._workers or cpu_count(),
             threads_per_worker=1,
             dashboard_address=None,
             silence_logs=logging.CRITICAL,

@@ -1,6 +1,5 @@
 """`LocalEngine`: processes of this machine, each with one thread."""
 
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Any, Self, cast
+
+from joblib import cpu_count
 
 from repsurgery.distributed.base import RETRIES, lost
 from repsurgery.errors import ParameterError
@@ -34,12 +35,16 @@ class LocalEngine:
     ----------
     workers : int or None
         None: one per core that this process may use.
+
+    Notes
+    -----
+    Processes are spawned: a script that uses more than one keeps its work under ``if __name__ == "__main__":``.
     """
 
     def __init__(self, *, workers: int | None = None) -> None:
         if workers is not None and workers < 1:
             raise ParameterError(f"workers is {workers}; there must be at least one.")
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = workers or cpu_count()
         self._idle: list[_Worker] = []
         self._busy: dict[Connection, tuple[_Worker, int]] = {}
 
@@ -79,7 +84,7 @@ class LocalEngine:
                     if tries[i] <= RETRIES:
                         todo.append(i)
                     else:
-                        yield i, lost(f"exit code {worker.process.exitcode}")
+                        yield i, lost(_reason(worker.process.exitcode))
                 else:
                     self._idle.append(worker)
                     yield i, result
@@ -89,6 +94,12 @@ class LocalEngine:
         self._busy[worker.line] = worker, i
         with suppress(ConnectionError):  # where it died before it was asked, the closed line tells `map`
             worker.line.send((function, jobs[i]))
+
+
+def _reason(exitcode: int | None) -> str:
+    # what Python leaves with when the script that is imported by a worker starts workers itself
+    hint = "; does the script start its work outside of if __name__ == '__main__'" if exitcode == 1 else ""
+    return f"exit code {exitcode}{hint}"
 
 
 def _started() -> _Worker:

@@ -18,6 +18,7 @@ from repsurgery.distributed.work import CountJob, MergeJob, count, full_disk, me
 from repsurgery.errors import CacheWarning, DuplicateWarning, FileFormatError, NonFiniteWarning, ShardError
 from repsurgery.moments import ClassMoments
 from repsurgery.sources import Shard, check_shards
+from repsurgery.sources.counting import check_batch_rows
 from repsurgery.sources.shard import identity_of
 
 __all__ = ["Reduced", "reduce_shards"]
@@ -104,6 +105,7 @@ def reduce_shards(
     A worker that dies is replaced and its shard counted once (test_a_killed_worker_costs_nothing).
     A driver that dies loses the shards at work and no other (test_a_killed_driver_goes_on_where_it_stopped).
     """
+    check_batch_rows(batch_rows)
     checked = check_shards(shards)
     folder = Path(work_dir)
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.stream import stream_moments
 from repsurgery.sources.shard import Shard
 
-__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "count_shard"]
+__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard"]
 
 BATCH_BYTES = 32 * 2**20
 """A batch is about so large where the caller does not say: enough for one read, little beside the sums."""
@@ -57,8 +57,7 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     DataError
         Rows with NaN or infinity: how many, and which are the first.
     """
-    if batch_rows is not None and batch_rows < 1:
-        raise ParameterError(f"batch_rows is {batch_rows}; a batch has at least one row.")
+    check_batch_rows(batch_rows)
     if batch_rows is None:
         batch_rows = max(1, BATCH_BYTES // (4 * shard.schema().width))
     screen = _Screen(refuse=not skip_non_finite)
@@ -69,6 +68,12 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
         what = f"only {screen.found()}" if screen.count else "no rows"
         raise DataError(f"It holds {what}, so there is nothing to count. Leave it out, or write it again.")
     return Counted(moments, screen.rows, screen.found())
+
+
+def check_batch_rows(batch_rows: int | None) -> None:
+    """Refuse batches without rows."""
+    if batch_rows is not None and batch_rows < 1:
+        raise ParameterError(f"batch_rows is {batch_rows}; a batch has at least one row.")
 
 
 class _Screen:
