@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import (
     accuracy,
     class_moments,
+    engines,
     few_rows,
     generation,
     hook_cost,
@@ -23,6 +24,7 @@ from benchmarks import (
     mimic_fit,
     neighbours,
     post_processing,
+    streaming,
 )
 from benchmarks.lines import Settings, show
 
@@ -44,6 +46,10 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "neighbours": neighbours,
         "post_processing": post_processing,
         "logistic_regression": logistic_regression,
+    },
+    "scale": {
+        "streaming": streaming,
+        "engines": engines,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}

@@ -32,7 +32,7 @@ def moments(
     engine: Annotated[Engine, typer.Option(help="Who counts.")] = "local",
     workers: Annotated[int | None, typer.Option(help="How many; none: one per core.")] = None,
     address: Annotated[str | None, typer.Option(help="Ray or Dask cluster; none: one of this machine.")] = None,
-    batch_rows: Annotated[int | None, typer.Option(help="Rows in memory at a time; none: 32 MiB of them.")] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Rows in memory at a time; none: 8 MiB of them.")] = None,
     rows_per_shard: Annotated[int | None, typer.Option(help="Cut larger files, so that workers share them.")] = None,
     skip_non_finite: Annotated[
         bool, typer.Option("--skip-non-finite", help="Leave out rows with NaN or infinity instead of refusing them.")

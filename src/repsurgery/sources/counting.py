@@ -14,8 +14,8 @@ from repsurgery.sources.shard import Shard
 
 __all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard"]
 
-BATCH_BYTES = 32 * 2**20
-"""A batch is about so large where the caller does not say: enough for one read, little beside the sums."""
+BATCH_BYTES = 8 * 2**20
+"""A batch is about so large where the caller does not say; much larger ones cost new pages with every read."""
 SHOWN = 5
 
 
@@ -48,7 +48,7 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     ----------
     shard : Shard
     batch_rows : int or None
-        Rows in memory at a time; None: about 32 MiB of them. It changes the result by no bit.
+        Rows in memory at a time; None: about 8 MiB of them. It changes the result by no bit.
     skip_non_finite : bool
         Leave rows with NaN or infinity out. Otherwise they are counted, located and refused.
 
