@@ -22,13 +22,10 @@ ENGINES = ["local", "ray", "dask"]
 
 @pytest.fixture(scope="module")
 def ray_here():
-    """A Ray of two cores that engines find already started."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    ray = pytest.importorskip("ray")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
-    yield
-    ray.shutdown()
+    """A Ray of two cores, started by an engine; the engines of the tests find it there."""
+    pytest.importorskip("ray")
+    with RayEngine(workers=2):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +44,8 @@ def engine(request):
     if request.param == "ray":
         request.getfixturevalue("ray_here")
         return RayEngine(workers=2)
+    if "agree" in request.node.name:
+        return DaskEngine(workers=2)
     return DaskEngine(address=request.getfixturevalue("dask_address"))
 
 
@@ -172,6 +171,11 @@ def test_a_dead_address_is_told_within_seconds(name, listening, monkeypatch):
         address = f"127.0.0.1:{line.getsockname()[1]}"
         with pytest.raises(EngineError, match=rf"no {name.capitalize()} cluster at {address}.*correct the address"):
             make_engine(name, address=address).__enter__()
+
+
+def test_a_second_ray_is_refused(ray_here):
+    with pytest.raises(EngineError, match="connected to a Ray already"):
+        RayEngine(address="127.0.0.1:1").__enter__()
 
 
 @pytest.mark.parametrize("name", ["ray", "dask"])

@@ -1,8 +1,9 @@
 """``repsurgery moments``: shards of vectors in, one small file of moments out."""
 
 import os
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from repsurgery.errors import ParameterError, SurgeryWarning
 __all__ = ["moments"]
 
 Engine = Literal["local", "ray", "dask"]
+LOG_SECONDS = 30.0
 
 
 def moments(
@@ -55,15 +57,14 @@ def moments(
             split=split,
             rows_per_shard=rows_per_shard,
         )
-        with Progress(console=console, transient=True) as bar:
-            task = bar.add_task("shards", total=len(shards))
+        with _progress(console) as advance:
             found = reduce_shards(
                 shards,
                 work_dir=folder,
                 engine=make_engine(engine, workers=workers, address=address),
                 batch_rows=batch_rows,
                 skip_non_finite=skip_non_finite,
-                announce=lambda receipt, total: bar.advance(task),
+                announce=lambda receipt, total: advance(total),
             )
     found.save(out)
     counts = ", ".join(f"{label}: {m.count}" for label, m in found.moments.items())
@@ -86,6 +87,24 @@ def _require_writable(out: Path) -> None:
         raise ParameterError(f"There is no folder {out.parent} to write {out.name} into. Create it first.")
     if not os.access(out.parent, os.W_OK):
         raise ParameterError(f"Nothing can be written into {out.parent}. Name another folder.")
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal; in a log, a line now and then."""
+    done, told = 0, time.monotonic()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("shards", total=None)
+
+        def advance(total: int) -> None:
+            nonlocal done, told
+            done += 1
+            bar.update(task, completed=done, total=total)
+            if not console.is_terminal and time.monotonic() - told > LOG_SECONDS:
+                told = time.monotonic()
+                console.print(f"{done} of {total} shards", highlight=False)
+
+        yield advance
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +76,17 @@ class HubShard(Shard):
         return f"{PREFIX}{self.source}:{self.split}[{self.index}/{self.count}]"
 
     def schema(self) -> Schema:
-        """Read the features and the first row."""
-        return self._opened().schema()
+        """Read the first row of the data set, once for all its shards; their lengths are not known."""
+        return _first_row(self.source, self.revision, self.split, self.columns, self.label_column, self.key)
 
     def fingerprint(self) -> Mapping[str, Any]:
         """Return name and revision, or the state of the folder when it was found."""
-        return {**self._opened_facts(), "columns": self.columns, "label_column": self.label_column}
+        place = [self.source, self.revision, self.split, self.index, self.count, self.key]
+        return {"hub": place, "columns": self.columns, "label_column": self.label_column}
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Stream the rows."""
         yield from self._opened().batches(rows)
-
-    def _opened_facts(self) -> dict[str, Any]:
-        return {"hub": [self.source, self.revision, self.split, self.index, self.count, self.key]}
 
     def _opened(self) -> DatasetShard:
         stream = _stream(self.source, self.revision, self.split)
@@ -129,6 +129,14 @@ def hub_shards(name: str, *, split: str, columns: Sequence[str], label_column: s
     return [HubShard(name, revision, split, *options, i, count, key) for i in range(count)]
 
 
+@lru_cache
+def _first_row(
+    name: str, revision: str | None, split: str, columns: tuple[str, ...], label_column: str, key: str
+) -> Schema:
+    shard = DatasetShard(_stream(name, revision, split), columns, label_column, f"{PREFIX}{name}:{split}", key)
+    return shard.schema()
+
+
 def _stream(name: str, revision: str | None, split: str) -> Any:
     datasets = needed("datasets", f"Streaming {name}")
     try:
@@ -141,7 +149,8 @@ def _revision(name: str) -> tuple[str | None, str]:
     """Return the commit of a data set on the hub, or the state of the files of a folder."""
     if Path(name).is_dir():
         files = sorted(path for path in Path(name).rglob("*") if path.is_file())
-        return None, repr([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
+        state = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        return None, sha256(repr(state).encode()).hexdigest()
     hub = needed("huggingface_hub", f"Streaming {name}")
     try:
         sha = str(hub.HfApi().dataset_info(name).sha)
