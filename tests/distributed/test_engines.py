@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from repsurgery.distributed import DaskEngine, LocalEngine, RayEngine, make_engine, reduce_shards
-from repsurgery.errors import EngineError, ParameterError, ShardError
+from repsurgery import ClassMoments
+from repsurgery.distributed import DaskEngine, LocalEngine, RayEngine, make_engine, ray_dataset_moments, reduce_shards
+from repsurgery.errors import DataError, EngineError, ParameterError, ShardError
 from tests.distributed.checks import assert_equal_bits, assert_exact
 from tests.distributed.shards import Dying, Waiting, Wrapped
+from tests.sources.written import write_parquet
 
 ROOT = Path(__file__).parents[2]
 ENGINES = ["local", "ray", "dask"]
@@ -171,6 +173,20 @@ def test_a_dead_address_is_told_within_seconds(name, listening, monkeypatch):
         address = f"127.0.0.1:{line.getsockname()[1]}"
         with pytest.raises(EngineError, match=rf"no {name.capitalize()} cluster at {address}.*correct the address"):
             make_engine(name, address=address).__enter__()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # Ray Data deprecates its own defaults
+def test_ray_data_sends_moments_and_no_rows(ray_here, data, tmp_path):
+    from ray import data as ray_data
+
+    ray_data.DataContext.get_current().enable_progress_bars = False
+    for i, (X, z) in enumerate(data.pieces[:6]):
+        write_parquet(tmp_path / f"s{i}.parquet", X, z)
+    dataset = ray_data.read_parquet(str(tmp_path))
+    found = ray_dataset_moments(dataset, label_column="label", columns=["vector"])
+    assert_exact(found, ClassMoments.of(data.X[:180], data.z[:180]))
+    with pytest.raises(DataError, match="no column nothing"):
+        ray_dataset_moments(dataset, label_column="label", columns=["nothing"])
 
 
 def test_a_second_ray_is_refused(ray_here):
