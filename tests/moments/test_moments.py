@@ -232,10 +232,9 @@ def test_bytes_travel_as_files_do(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 5))
     moments = ClassMoments.of(X, np.arange(60) % 2)
     data = moments.to_bytes()
-    moments.save(tmp_path / "m")
-    assert (tmp_path / "m").read_bytes() == data
-    again = ClassMoments.from_bytes(data)
-    assert all(np.array_equal(again[label].scatter, m.scatter) for label, m in moments.items())
+    (tmp_path / "m").write_bytes(data)
+    for again in (ClassMoments.from_bytes(data), ClassMoments.load(tmp_path / "m")):
+        assert all(np.array_equal(again[label].scatter, m.scatter) for label, m in moments.items())
     flipped = bytearray(data)
     flipped[-9] ^= 1
     for bad, words in (
