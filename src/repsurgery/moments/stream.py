@@ -13,7 +13,7 @@ from repsurgery.moments.accumulate import about_mean, pivot_of, quietly
 from repsurgery.moments.by_class import ClassMoments
 from repsurgery.moments.moments import Moments, judged_dtype
 
-__all__ = ["stream_moments"]
+__all__ = ["block_rows", "stream_moments"]
 
 PIVOT_ROWS = 64
 """Their mean is the pivot of a run: an eighth of a standard deviation off, which costs a hundredth of a digit."""
@@ -38,7 +38,7 @@ def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
         X = check_rows(X, dim=None if space is None else space.shape[1], caller="stream_moments")
         labels, codes = check_labels(z, len(X), caller="stream_moments")
         if space is None:
-            space = np.empty((_block_rows(X.shape[1]), X.shape[1]))
+            space = np.empty((block_rows(X.shape[1]), X.shape[1]))
         for code, label in enumerate(labels):
             rows = np.flatnonzero(codes == code) if len(labels) > 1 else np.arange(len(X))
             if label not in sums:
@@ -47,7 +47,8 @@ def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
     return ClassMoments({label: found.moments() for label, found in sums.items()})
 
 
-def _block_rows(d: int) -> int:
+def block_rows(d: int) -> int:
+    """Return how many rows of d numbers are multiplied at a time."""
     # a product of fewer than d/2 rows spends its time on reading and writing the d × d sum
     return max(BLOCK_BYTES // (8 * d), d // 2, 1)
 

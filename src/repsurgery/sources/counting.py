@@ -12,7 +12,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.stream import stream_moments
 from repsurgery.sources.shard import Shard
 
-__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard"]
+__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard", "non_finite_rows"]
 
 BATCH_BYTES = 8 * 2**20
 """A batch is about so large where the caller does not say; much larger ones cost new pages with every read."""
@@ -88,7 +88,7 @@ class _Screen:
     def finite(self, batches: Iterator[tuple[Rows, Labels]]) -> Iterator[tuple[Rows, Labels]]:
         """Yield the batches without their non-finite rows."""
         for X, z in batches:
-            bad = _non_finite(X)
+            bad = non_finite_rows(X)
             self._note(bad)
             self.rows += len(X)
             if self.count and self._refuse:
@@ -107,7 +107,8 @@ class _Screen:
         return NonFinite(self.count, tuple(self._first))
 
 
-def _non_finite(X: Rows) -> NDArray[np.intp]:
+def non_finite_rows(X: Rows) -> NDArray[np.intp]:
+    """Return the indices of rows that hold NaN or infinity."""
     if X.dtype.kind != "f":
         return np.empty(0, dtype=np.intp)
     if X.dtype.itemsize < 4:
