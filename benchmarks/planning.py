@@ -1,8 +1,10 @@
 """Plans beside runs: predicted and measured CPU seconds of counting generated shards in one process, and its memory.
 
-Both are CPU seconds of one thread: rates are measured right before each run, and files come from the page cache.
+Both are CPU seconds of one thread: rates are measured between two runs and after them, files come from page cache.
 """
 
+import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -10,14 +12,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from benchmarks import shards
 from benchmarks.lines import Line, Settings, fact
 from benchmarks.memory import MIB, ONE_THREAD, _status
 from repsurgery.distributed import LocalEngine, measure_rates, plan, reduce_shards
 
-CASES = [(400_000, 64, 4), (120_000, 256, 4), (40_000, 768, 4), (60_000, 768, 12), (20_000, 1536, 2), (12_000, 2048, 2)]
+CASES = [(800_000, 64, 2), (160_000, 256, 4), (60_000, 768, 4), (60_000, 768, 12), (24_000, 1536, 2), (12_000, 2048, 2)]
 QUICK = [(4000, 64, 2)]
 
 
@@ -50,29 +52,36 @@ def _one(n: int, d: int, count: int) -> dict[str, float]:
         shards.write(folder / "warm", rows=64, count=1, d=8)
         shards.write(folder / "data", rows=n, count=count, d=d)
         _count(folder / "warm", folder / "warm-work")
-        before = measure_rates(d, folder=folder, clock=time.process_time)
         for path in (folder / "data").iterdir():
             path.read_bytes()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         resident = _status("VmRSS")
-        start = time.process_time()
-        _count(folder / "data", folder / "work")
-        measured = time.process_time() - start
+        counts, rates = [_timed(folder, "first")], []
         peak = _status("VmHWM") - resident
-        after = measure_rates(d, folder=folder, clock=time.process_time)
-        plans = [plan(n, d, shards.CLASSES, shards=count, rates=rates) for rates in (before, after)]
+        rates.append(measure_rates(d, folder=folder, clock=time.process_time))
+        counts.append(_timed(folder, "second"))
+        rates.append(measure_rates(d, folder=folder, clock=time.process_time))
+    plans = [plan(n, d, shards.CLASSES, shards=count, rates=each) for each in rates]
     return {
-        "predicted": (plans[0].seconds + plans[1].seconds) / 2,
-        "measured": measured,
+        "predicted": mean(each.seconds for each in plans),
+        "measured": mean(counts),
         "predicted_bytes": plans[0].memory_bytes,
         "measured_bytes": peak,
         "multiply_share": plans[0].multiply_seconds / plans[0].seconds,
-        "gflops": before.multiply / 1e9,
-        "handle": before.handle / 1e6,
-        "read": before.read / MIB,
-        "write": before.write / MIB,
-        "load": before.load / MIB,
+        "gflops": rates[0].multiply / 1e9,
+        "handle": rates[0].handle / 1e6,
+        "read": rates[0].read / MIB,
+        "write": rates[0].write / MIB,
+        "load": rates[0].load / MIB,
     }
+
+
+def _timed(folder: Path, work: str) -> float:
+    start = time.process_time()
+    _count(folder / "data", folder / work)
+    return time.process_time() - start
 
 
 def _count(data: Path, work: Path) -> None:

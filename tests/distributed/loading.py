@@ -5,8 +5,6 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lm.tiny_models import tiny_model, tiny_tokenizer
-
 
 @dataclass(frozen=True)
 class Logged:
@@ -15,6 +13,8 @@ class Logged:
     log: Path
 
     def __call__(self):
+        from tests.lm.tiny_models import tiny_model, tiny_tokenizer
+
         model = tiny_model("llama")
         model.model.register_forward_pre_hook(lambda module, args: self.note())
         return model, tiny_tokenizer()

@@ -23,12 +23,12 @@ def test_a_plan_by_hand():
     assert found.handle_seconds == pytest.approx(12_500_000 * 4096 / 1e8)
     assert found.multiply_seconds == pytest.approx(20_971.52)
     assert found.write_seconds == pytest.approx(32 * 268_435_456 / 2e8)
-    # 256 parts -> 32 sums (4 turns of 8 workers) -> 4 sums (1 turn), which the driver adds: 32 + 8 + 4 loaded, 5 written
+    # 256 parts -> 32 sums (4 turns of 8 workers) -> 4 sums (1 turn), for the driver: 32 + 8 + 4 loaded, 5 written
     assert found.merge_seconds == pytest.approx(268_435_456 * (44 / 4e8 + 5 / 2e8))
     assert found.network_bytes == (32 + 44 + 5) * 268_435_456
     assert found.all_reduce_bytes == 2 * 7 * 268_435_456 // 8
-    # 8 MiB, and three times the moments: as they are, as they are sealed, as bytes
-    assert found.memory_bytes == 8 * 2**20 + 3 * 268_435_456
+    # two parts of two classes, their sum, and two squares more: eight of 8 · 4096² bytes
+    assert found.memory_bytes == 8 * 134_217_728
     parts = (102.4, 512.0, 20_971.52, 42.94967296, 36.2387866, 21.743271936)
     assert found.seconds == pytest.approx(sum(parts))
 
@@ -40,9 +40,10 @@ def test_one_worker_has_no_network_and_waits_for_nobody():
     assert found.read_seconds == pytest.approx(1000 * 80 / 1e9)
 
 
-def test_memory_of_one_class_is_that_of_the_stream():
-    # a sum, d waiting rows of float64, half a square to centre in and one to mirror into: 3.5 squares against 3
-    assert plan(1000, 10, 1, storage="float64", shards=1).memory_bytes == 8 * 2**20 + 2800
+def test_memory_of_narrow_rows_is_that_of_the_stream():
+    # two batches of 209,715 rows, a block of 78,643 to centre in, as many waiting, a sum, and one to mirror into
+    found = plan(1000, 10, 1, storage="float64", shards=1)
+    assert found.memory_bytes == 2 * 209_715 * 80 + 2 * 78_643 * 80 + 800 + 800
 
 
 @pytest.mark.parametrize(("workers", "turns"), [(5, 2), (8, 1), (9, 1), (3, 3)])
@@ -55,7 +56,7 @@ def test_what_grows_and_what_does_not():
     small, more = plan(10**6, 512, shards=64), plan(10**8, 512, shards=64)
     assert more.multiply_seconds == pytest.approx(100 * small.multiply_seconds)
     assert (more.memory_bytes, more.work_bytes) == (small.memory_bytes, small.work_bytes)
-    assert plan(10**6, 1024, shards=64).memory_bytes > small.memory_bytes
+    assert plan(10**6, 2048, shards=64).memory_bytes > small.memory_bytes
 
 
 def test_rates_of_this_machine_are_measured(tmp_path):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from repsurgery.errors import ParameterError, SiteError
-from repsurgery.lm.splitting import check_job, split_texts
+from repsurgery.lm.splitting import split_texts
 from repsurgery.lm.texts import sorted_batches
 from tests.lm.tiny_models import texts
 
@@ -22,13 +21,3 @@ def test_parts_read_the_batches_of_one_process(model, tokenizer, parts, size):
     ]
     assert sorted(read) == sorted(wanted)
     assert max(map(len, found)) - min(map(len, found)) <= size
-
-
-def test_what_the_model_cannot_give_is_told_at_once(model):
-    check_job(model, sites=["final", "layers.1"], pooling="last")
-    with pytest.raises(SiteError, match=r"layers\.7"):
-        check_job(model, sites=["final", "layers.7"], pooling="last")
-    with pytest.raises(ParameterError, match="pooling"):
-        check_job(model, sites=["final"], pooling="max")
-    with pytest.raises(ParameterError, match="list such as"):
-        check_job(model, sites="final", pooling="last")

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from repsurgery.distributed.reducing import ARITY
 from repsurgery.errors import ParameterError
+from repsurgery.moments.stream import block_rows
 from repsurgery.sources.counting import BATCH_BYTES
 
 __all__ = ["DEFAULT_RATES", "Plan", "Rates", "Storage", "plan"]
@@ -45,7 +46,7 @@ class Rates:
 
 
 DEFAULT_RATES = Rates(multiply=30e9, handle=250e6, read=1e9, write=250e6, load=400e6, network=1.25e9)
-"""A server core with AVX2, a disk of 1 GB/s per worker, and 10 Gbit/s; see docs/planning.md for where they come from."""
+"""A server core with AVX2, a disk of 1 GB/s per worker, and 10 Gbit/s; docs/planning.md says where they come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ def plan(
     _check(rows=rows, width=width, classes=classes, workers=workers, shards=shards)
     if storage not in get_args(Storage):
         raise ParameterError(f"storage is {storage!r}; it must be one of {list(get_args(Storage))}.")
-    square, item = 8 * width**2, ITEM[storage]
-    part = classes * square
+    item = ITEM[storage]
+    part = classes * 8 * width**2
     turns = -(-shards // workers)
     mine = turns * rows / shards
     loaded, summed = _merging(shards, workers)
@@ -144,7 +145,7 @@ def plan(
         flops=rows * width**2,
         part_bytes=part,
         work_bytes=shards * part,
-        memory_bytes=BATCH_BYTES + _peak(classes, square, item),
+        memory_bytes=_peak(width, classes, item),
         network_bytes=moved,
         all_reduce_bytes=2 * (workers - 1) * part // workers,
         read_seconds=mine * width * item / rates.read,
@@ -176,8 +177,12 @@ def _merging(shards: int, workers: int) -> tuple[int, int]:
     return loaded + shards, summed
 
 
-def _peak(classes: int, square: int, item: int) -> int:
-    # while rows stream: a sum and d waiting rows per class, half a square to centre in, one square to mirror into;
-    # while a part is written or added: the moments, the arrays that are sealed, and the bytes of the file
-    streaming = classes * (square + square * item // 8) + 3 * square // 2
-    return max(streaming, 3 * classes * square)
+def _peak(width: int, classes: int, item: int) -> int:
+    square, block = 8 * width**2, block_rows(width)
+    batch = BATCH_BYTES // (4 * width) * width * item
+    waiting = block * -(-width // block) * width * item
+    # a batch and the next one, a block to centre in, waiting rows and a sum per class, and a square to mirror into
+    streaming = 2 * batch + 8 * block * width + classes * (waiting + square) + square
+    # two parts, their sum, and two squares on the way to it
+    merging = (3 * classes + 2) * square
+    return max(streaming, merging)

@@ -95,8 +95,9 @@ def ray_class_moments(
     sums = {site: ClassMoments() for site in job.sites}
     cores = max(actors, int(-(-actors * num_cpus // 1)))
     with RayEngine(workers=cores, address=address):
-        import ray
+        import ray as untyped
 
+        ray: Any = untyped
         if address is None:
             _require_room(ray.cluster_resources(), num_cpus, num_gpus)
         reader = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus)(_Reader)
@@ -108,7 +109,8 @@ def ray_class_moments(
 
 
 def _check(load: Any, actors: int, chunks: int) -> None:
-    if not (callable(load) or isinstance(load, str | os.PathLike)):
+    is_model = hasattr(load, "named_modules")  # which can be called as well
+    if is_model or not (callable(load) or isinstance(load, str | os.PathLike)):
         raise ParameterError(
             f"load is {type(load).__name__}; it takes a name or folder for lm.load, or a function that returns model "
             "and tokenizer: models are loaded where the actors are."
@@ -130,7 +132,7 @@ def _require_room(there: dict[str, float], num_cpus: float, num_gpus: float) -> 
 class _Reader:
     """The model on one actor."""
 
-    def __init__(self, given: tuple[str | Load, Reading, int, str | None]) -> None:
+    def __init__(self, given: tuple[str | os.PathLike[str] | Load, Reading, int, str | None]) -> None:
         self._load, self._job, self._chunks, self._device = given
 
     def start(self) -> int:
@@ -138,13 +140,17 @@ class _Reader:
 
         Not in ``__init__``: what it raises would come as a death of the actor, without its type.
         """
-        from repsurgery import lm
-
-        load = self._load
-        self._model, self._tokenizer = load() if callable(load) else lm.load(load, device=self._device)
+        self._model, self._tokenizer = self._loaded()
         parts = self._job.split(self._model, self._tokenizer, self._chunks)
         self._parts = [part for part in parts if part]
         return len(self._parts)
+
+    def _loaded(self) -> tuple[Any, Any]:
+        if callable(self._load):
+            return self._load()
+        from repsurgery import lm
+
+        return lm.load(self._load, device=self._device)
 
     def read(self, chunk: int) -> dict[str, bytes]:
         """Return the moments of a chunk, as files."""

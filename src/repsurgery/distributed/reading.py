@@ -32,9 +32,11 @@ class Reading:
 
     def split(self, model: Any, tokenizer: Any, parts: int) -> list[list[int]]:
         """Hold the job against the model, and return the indices of the texts of each part."""
-        from repsurgery.lm.splitting import check_job, split_texts
+        from repsurgery.lm.sites import resolve_site
+        from repsurgery.lm.splitting import split_texts
 
-        check_job(model, sites=self.sites, pooling=self.pooling)
+        for site in self.sites:
+            resolve_site(model, site)
         return split_texts(
             model, tokenizer, self.texts, parts=parts, max_length=self.max_length, batch_size=self.batch_size
         )
@@ -80,6 +82,7 @@ def make_reading(
     """Check what can be checked without a model."""
     try:
         from repsurgery.lm.class_moments import check_sites
+        from repsurgery.lm.reading import check_pooling
         from repsurgery.lm.texts import check_texts
     except ImportError as error:
         raise MissingExtraError(f"{caller} needs PyTorch and Transformers: pip install 'repsurgery[lm]'") from error
@@ -89,7 +92,7 @@ def make_reading(
         texts,
         [classes[code] for code in codes],
         check_sites(sites),
-        pooling,
+        check_pooling(pooling),
         max_length,
         batch_size,
         precision,

@@ -1,23 +1,12 @@
 """Parts of a reading job, for several processes, that read the very batches one process would."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
-from repsurgery.lm.class_moments import check_sites
-from repsurgery.lm.reading import Pooling, check_pooling
-from repsurgery.lm.sites import resolve_site
 from repsurgery.lm.texts import encode, sorted_batches
 
-__all__ = ["check_job", "split_texts"]
-
-
-def check_job(model: nn.Module, *, sites: Sequence[str], pooling: Pooling) -> None:
-    """Refuse sites the model does not have, and unknown poolings, before anything is read."""
-    check_pooling(pooling)
-    for name in check_sites(sites):
-        resolve_site(model, name)
+__all__ = ["split_texts"]
 
 
 def split_texts(
