@@ -24,6 +24,7 @@ from benchmarks import (
     memory,
     mimic_fit,
     neighbours,
+    planning,
     post_processing,
     streaming,
 )
@@ -52,6 +53,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
     "scale": {
         "streaming": streaming,
         "engines": engines,
+        "planning": planning,
     },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}

@@ -77,7 +77,7 @@ def _multiply(X: Rows, clock: Clock) -> float:
     Z, S = X.astype(np.float64), np.zeros((X.shape[1], X.shape[1]), order="F")
     start = clock()
     blas.dsyrk(1.0, Z.T, beta=1.0, c=S, lower=0, overwrite_c=1)
-    return int(X.size) * X.shape[1] / _since(start, clock)
+    return float(X.size * X.shape[1]) / _since(start, clock)
 
 
 def _handle(X: Rows, clock: Clock) -> float:
