@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
     model, tokenizer = tiny_model("llama"), tiny_tokenizer()
     options = {"sites": lm.site_names(model), "batch_size": 4, "progress": False}
 
-    def refused(texts, labels, **changes):
+    def refused(texts, labels, model=model, **changes):
         passes = Interrupting(model, stop=None)
         try:
             class_moments(model, tokenizer, texts, labels, **{**options, **changes})
@@ -34,6 +34,7 @@ def main(folder: Path) -> None:
     told["site"] = refused(TEXTS, LABELS, sites=["final", "layers.7"])
     told["labels"] = refused(TEXTS, LABELS[:-1])
     told["texts"] = refused(TEXTS[rank:], LABELS[rank:])
+    told["models"] = refused(TEXTS, LABELS, model=tiny_model("llama", seed=rank))
 
     def kept(name, found):
         for site, moments in found.items():

@@ -98,7 +98,8 @@ def test_ranks_go_on_where_they_stopped(job, model, tokenizer):
         ("no group", "EngineError", "init_process_group"),
         ("site", "SiteError", "layers.7"),
         ("labels", "LabelError", "one label per row"),
-        ("texts", "ParameterError", "Pass all texts to every rank"),
+        ("texts", "ParameterError", "pass all texts to every rank"),
+        ("models", "ParameterError", "Load one model"),
     ],
 )
 def test_every_rank_refuses_before_it_reads(job, case, kind, words):

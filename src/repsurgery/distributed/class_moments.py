@@ -76,7 +76,7 @@ def class_moments(
     rank, ranks = _place(group)
     parts = job.split(model, tokenizer, ranks)
     if ranks > 1:
-        _require_one_job(job, ranks, group)
+        _require_one_job(job, model, ranks, group)
     mine = job.moments(model, tokenizer, parts[rank], progress=progress and rank == 0)
     return mine if ranks == 1 else {site: all_reduce_moments(mine[site], group=group) for site in job.sites}
 
@@ -98,13 +98,15 @@ def _place(group: Any) -> tuple[int, int]:
     return rank, distributed.get_world_size(group)
 
 
-def _require_one_job(job: Reading, ranks: int, group: Any) -> None:
+def _require_one_job(job: Reading, model: Any, ranks: int, group: Any) -> None:
     from torch import distributed
 
+    from repsurgery.lm.resuming import fingerprint
+
     found: list[Any] = [None] * ranks
-    distributed.all_gather_object(found, job.digest(), group=group)
+    distributed.all_gather_object(found, (job.digest(), fingerprint(model)), group=group)
     if len(set(found)) > 1:
         raise ParameterError(
-            "The ranks were given different texts, labels or options. Pass all texts to every rank: they are shared "
-            "out here."
+            "The ranks were given different texts, labels, options or models. Load one model, and pass all texts to "
+            "every rank: they are shared out here."
         )

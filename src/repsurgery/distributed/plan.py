@@ -45,7 +45,7 @@ class Rates:
                 raise ParameterError(f"The rate {name!r} is {getattr(self, name)!r}; it must be above zero.")
 
 
-DEFAULT_RATES = Rates(multiply=30e9, handle=250e6, read=1e9, write=250e6, load=400e6, network=1.25e9)
+DEFAULT_RATES = Rates(multiply=30e9, handle=250e6, read=1e9, write=150e6, load=350e6, network=1.25e9)
 """A server core with AVX2, a disk of 1 GB/s per worker, and 10 Gbit/s; docs/planning.md says where they come from."""
 
 

@@ -213,8 +213,10 @@ class _Pool:
         self._idle.append(actor)
         if chunk is not None:
             self._found[chunk] = result
-        elif not self._total:
-            self._total, self._todo = result, list(range(result))
+        else:
+            del self._deaths[None]
+            if not self._total:
+                self._total, self._todo = result, list(range(result))
 
     def _replace(self, chunk: int | None, error: Exception) -> None:
         self._deaths[chunk] += 1
