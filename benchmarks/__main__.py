@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import (
     accuracy,
     class_moments,
+    engines,
     evaluation_throughput,
     few_rows,
     generation,
@@ -23,7 +24,9 @@ from benchmarks import (
     memory,
     mimic_fit,
     neighbours,
+    planning,
     post_processing,
+    streaming,
 )
 from benchmarks.lines import Settings, show
 
@@ -47,6 +50,11 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "logistic_regression": logistic_regression,
     },
     "toxicity": {"evaluation_throughput": evaluation_throughput},
+    "scale": {
+        "streaming": streaming,
+        "engines": engines,
+        "planning": planning,
+    },
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}
 RESULTS = Path(__file__).parent / "results"

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 __all__ = ["facts"]
 
 PACKAGES = ("repsurgery", "numpy", "scipy", "scikit-learn", "POT", "concept-erasure", "torch")
-PACKAGES += ("transformers", "repeng", "steering-vectors", "pyvene")
+PACKAGES += ("transformers", "repeng", "steering-vectors", "pyvene", "ray", "distributed")
 
 
 def facts() -> dict[str, Any]:

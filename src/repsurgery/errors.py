@@ -4,7 +4,10 @@ __all__ = [
     "BatchHalvedWarning",
     "CacheWarning",
     "CertificateError",
+    "DamagedFileError",
     "DataError",
+    "DuplicateWarning",
+    "EngineError",
     "ExtrapolationWarning",
     "FileFormatError",
     "FoldError",
@@ -14,6 +17,7 @@ __all__ = [
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
+    "NonFiniteWarning",
     "NotConvergedWarning",
     "NotNumericError",
     "ParameterError",
@@ -21,6 +25,7 @@ __all__ = [
     "RowsNeededError",
     "SeveralMapsError",
     "ShapeError",
+    "ShardError",
     "SingularCovarianceError",
     "SingularMapError",
     "SiteError",
@@ -36,6 +41,10 @@ class SurgeryError(ValueError):
 
 class DataError(SurgeryError):
     """Numbers that cannot be used: NaN, infinity, overflow. Drop, repair or rescale them."""
+
+
+class DamagedFileError(DataError):
+    """A file of data that is truncated or not of its kind. Write it again; work on the others is kept."""
 
 
 class NotNumericError(DataError, TypeError):
@@ -106,6 +115,14 @@ class ModelError(SurgeryError):
     """A model that cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
 
 
+class ShardError(SurgeryError):
+    """Some shards could not be counted; the message names them. Repair them and run again: the others are kept."""
+
+
+class EngineError(SurgeryError):
+    """A cluster that cannot be reached, or workers that die again and again. Check the address, or their memory."""
+
+
 class SurgeryWarning(UserWarning):
     """Base of every warning of this package."""
 
@@ -128,6 +145,14 @@ class BatchHalvedWarning(SurgeryWarning):
 
 class CacheWarning(SurgeryWarning):
     """A cached file no longer matches its digest; it is built again from its source."""
+
+
+class DuplicateWarning(SurgeryWarning):
+    """Data that was named twice, or two shards that hold the same rows. Check what is counted."""
+
+
+class NonFiniteWarning(SurgeryWarning):
+    """Rows with NaN or infinity were left out, as was asked for; the message says how many and where."""
 
 
 class NotConvergedWarning(SurgeryWarning):

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
+from safetensors.numpy import load as arrays_from
+from safetensors.numpy import save as serialised
 
 from repsurgery.errors import FileFormatError
 
-__all__ = ["FORMAT_VERSION", "Contents", "digest_of", "read_file", "write_file"]
+__all__ = ["FORMAT_VERSION", "Contents", "digest_of", "from_bytes", "read_file", "to_bytes", "write_file"]
 
 FORMAT_VERSION = 1
 _KEY = "repsurgery"
@@ -47,11 +48,16 @@ def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | No
 
 def write_file(path: str | os.PathLike[str], contents: Contents) -> None:
     """Write ``contents`` atomically: the file is there whole, or as it was before."""
+    _replace(Path(path), to_bytes(contents))
+
+
+def to_bytes(contents: Contents) -> bytes:
+    """Return what a file of ``contents`` holds, to send it instead."""
     header = {"version": FORMAT_VERSION, "kind": contents.kind, "header": dict(contents.header)}
     arrays = {name: np.array(array, order="C") for name, array in contents.arrays.items()}
     text = json.dumps(header, sort_keys=True)
     metadata = {_KEY: text, "digest": digest_of(arrays, json.loads(text))}
-    _replace(Path(path), to_bytes(arrays, metadata=metadata))
+    return bytes(serialised(arrays, metadata=metadata))
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -80,8 +86,25 @@ def _umask() -> int:
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Contents:
     """Read a file back, checking version, kind, digest and finiteness before anything is built from it."""
-    metadata, arrays = _raw(Path(path))
-    header = _header(Path(path), metadata)
+    return _checked(Path(path), *_raw(Path(path)), kind)
+
+
+def from_bytes(data: bytes, *, kind: str | None = None) -> Contents:
+    """Return the contents of bytes made by `to_bytes`, checked as those of a file are."""
+    where = Path("<bytes>")
+    try:
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size])["__metadata__"]
+        arrays = arrays_from(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(
+            f"These bytes are truncated or no safetensors file ({error}). Send them again."
+        ) from error
+    return _checked(where, metadata, arrays, kind)
+
+
+def _checked(path: Path, metadata: Mapping[str, str], arrays: dict[str, NDArray[Any]], kind: str | None) -> Contents:
+    header = _header(path, metadata)
     if digest_of(arrays, header) != metadata.get("digest"):
         raise FileFormatError(f"{path} was altered after it was written: its digest does not match. Write it again.")
     for name, array in arrays.items():

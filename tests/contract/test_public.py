@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
-from repsurgery import baselines, classifiers, datasets, lm, metrics, scorers
+from repsurgery import baselines, classifiers, datasets, distributed, lm, metrics, scorers, sources
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
@@ -21,9 +21,10 @@ DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "doc
 
 
 def test_importing_the_package_needs_no_framework():
-    script = "import sys, repsurgery; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    names = "repsurgery, repsurgery.sources, repsurgery.distributed"
+    script = f"import sys, {names}; print(sorted({{m.split('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    for name in ("torch", "transformers", "typer"):
+    for name in ("torch", "transformers", "typer", "ray", "dask", "zarr", "datasets"):
         assert f"'{name}'" not in loaded
 
 
@@ -32,6 +33,8 @@ ROOMS = {
     "lm": lm,
     "datasets": datasets,
     "scorers": scorers,
+    "sources": sources,
+    "distributed": distributed,
     "metrics": metrics,
     "baselines": baselines,
     "classifiers": classifiers,

@@ -226,3 +226,22 @@ def test_the_moments_of_one_set_survive_a_file_too(tmp_path, rows):
         assert (back.scatter == m.scatter).all()
     with pytest.raises(FileFormatError, match="not a class-moments"):
         ClassMoments.load(tmp_path / "m")
+
+
+def test_bytes_travel_as_files_do(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    moments = ClassMoments.of(X, np.arange(60) % 2)
+    data = moments.to_bytes()
+    (tmp_path / "m").write_bytes(data)
+    for again in (ClassMoments.from_bytes(data), ClassMoments.load(tmp_path / "m")):
+        assert all(np.array_equal(again[label].scatter, m.scatter) for label, m in moments.items())
+    flipped = bytearray(data)
+    flipped[-9] ^= 1
+    for bad, words in (
+        (bytes(flipped), "altered"),
+        (data[:-9], "truncated"),
+        (b"noise" * 9, "truncated"),
+        (b"", "trunc"),
+    ):
+        with pytest.raises(FileFormatError, match=words):
+            ClassMoments.from_bytes(bad)

@@ -17,6 +17,9 @@ from repsurgery.cli.generate import generate
 from repsurgery.cli.guarantees import guarantees
 from repsurgery.cli.inspect import inspect
 from repsurgery.cli.lm_eval import SETTINGS, lm_eval
+from repsurgery.cli.merge import merge
+from repsurgery.cli.moments import moments
+from repsurgery.cli.plan import plan
 from repsurgery.cli.report import report
 from repsurgery.cli.reproduce import reproduce
 
@@ -65,6 +68,6 @@ def repsurgery_command(
     """Steer and erase concepts in language models by affine maps that carry their own proof."""
 
 
-for verb in (fit, generate, inspect, fold, demo, guarantees, reproduce, report):
+for verb in (fit, moments, merge, plan, generate, inspect, fold, demo, guarantees, reproduce, report):
     app.command()(verb)
 app.command("lm-eval", context_settings=SETTINGS)(lm_eval)

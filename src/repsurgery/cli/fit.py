@@ -1,10 +1,11 @@
-"""``repsurgery fit``: labelled texts in, one certified file out."""
+"""``repsurgery fit``: labelled texts or moments in, one certified file out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.errors import ParameterError
 
 __all__ = ["fit"]
 
@@ -15,8 +16,13 @@ Pooling = Literal["last", "cls", "mean", "all"]
 
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="Texts and labels: .csv, .tsv, .jsonl or .parquet.")],
     out: Annotated[Path, typer.Option(help="The file to write.")],
+    table: Annotated[
+        Path | None, typer.Argument(help="Texts and labels: .csv, .tsv, .jsonl or .parquet. Or use --moments.")
+    ] = None,
+    moments: Annotated[
+        Path | None, typer.Option(help="Fit from moments instead: no texts, no model. See the command moments.")
+    ] = None,
     text_column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column of the labels.")] = "label",
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
@@ -33,24 +39,33 @@ def fit(
         bool, typer.Option("--keep-moments", help="Save the estimator with its moments, to go on learning.")
     ] = False,
 ) -> None:
-    """Fit a steering function on labelled texts and save it with its certificate."""
+    """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
     import repsurgery as rs
-    from repsurgery.experiments import fit_table
+    from repsurgery.experiments import fit_moments, fit_table
     from repsurgery.report import certificate_table
 
     wanted = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
-    estimator = fit_table(
-        table,
-        method=method,
-        text=text_column,
-        label=label_column,
-        model=model,
-        site=site,
-        pooling=pooling,
-        max_length=max_length,
-        params={name: value for name, value in wanted.items() if value is not None},
-    )
+    params = {name: value for name, value in wanted.items() if value is not None}
+    if (table is None) == (moments is None):
+        raise ParameterError("Give either a table of texts or a file of moments (--moments).")
+    if moments is not None:
+        estimator = fit_moments(moments, method=method, params=params)
+        place = "the site these moments were taken at"
+    else:
+        assert table is not None
+        estimator = fit_table(
+            table,
+            method=method,
+            text=text_column,
+            label=label_column,
+            model=model,
+            site=site,
+            pooling=pooling,
+            max_length=max_length,
+            params=params,
+        )
+        place = f"site {site} of {model}"
     rs.save(estimator if keep_moments else estimator.steering_, out)
     console = Console()
     show_table(certificate_table(estimator.certificate_), console)
-    console.print(f"Wrote {escape(str(out))}, to be used at site {escape(site)} of {escape(model)}.", soft_wrap=True)
+    console.print(f"Wrote {escape(str(out))}, to be used at {escape(place)}.", soft_wrap=True)

@@ -2,8 +2,19 @@
 
 from repsurgery.experiments.compare import Compared, compare
 from repsurgery.experiments.demo import run_demo
-from repsurgery.experiments.fitting import METHODS, fit_table
+from repsurgery.experiments.fitting import METHODS, fit_moments, fit_table
 from repsurgery.experiments.folding import fold_into
 from repsurgery.experiments.scale import FULL, QUICK, Scale
 
-__all__ = ["FULL", "METHODS", "QUICK", "Compared", "Scale", "compare", "fit_table", "fold_into", "run_demo"]
+__all__ = [
+    "FULL",
+    "METHODS",
+    "QUICK",
+    "Compared",
+    "Scale",
+    "compare",
+    "fit_moments",
+    "fit_table",
+    "fold_into",
+    "run_demo",
+]

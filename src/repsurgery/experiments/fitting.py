@@ -13,7 +13,7 @@ from repsurgery.errors import ParameterError
 from repsurgery.lm.reading import Pooling
 from repsurgery.steering.base import BaseSteering
 
-__all__ = ["METHODS", "fit_table"]
+__all__ = ["METHODS", "fit_moments", "fit_table"]
 
 METHODS: Mapping[str, type[BaseSteering]] = MappingProxyType(
     {
@@ -78,6 +78,34 @@ def fit_table(
         network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
     )
     return estimator.fit(X, texts.labels)
+
+
+def fit_moments(
+    moments: str | os.PathLike[str], *, method: str = "mimic", params: Mapping[str, Any] | None = None
+) -> BaseSteering:
+    """Return an estimator fitted from a file of class moments.
+
+    Parameters
+    ----------
+    moments : path
+        Written by ``ClassMoments.save`` or the command ``moments``.
+    method, params
+        As in `fit_table`; labels may be given as text ("0" for 0).
+    """
+    held = rs.ClassMoments.load(moments)
+    by_name = {str(label): label for label in held}
+    given = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
+    return _estimator(method, given).fit_moments(held)
+
+
+def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
+    if name not in ("source", "target", "neutral") or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [_as_label(name, one, by_name) for one in value]
+    if str(value) not in by_name:
+        raise ParameterError(f"{name} is {value!r}; the labels of the moments are {', '.join(by_name)}.")
+    return by_name[str(value)]
 
 
 def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:

@@ -21,7 +21,7 @@ from repsurgery.lm.texts import Tokens, check_texts, encode, sorted_batches
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 
-__all__ = ["class_moments"]
+__all__ = ["check_sites", "class_moments"]
 
 KIND = "class-moments-progress"
 SAVING_SHARE = 0.05
@@ -78,7 +78,7 @@ def class_moments(
     texts = check_texts(texts, caller="class_moments")
     classes, codes = check_labels(labels, len(texts), caller="class_moments")
     check_pooling(pooling)
-    names = _check_sites(sites)
+    names = check_sites(sites)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="class_moments")
     settings = {
         **{"job": "class-moments", "sites": names, "pooling": pooling, "tokens": tokens},
@@ -102,7 +102,8 @@ def class_moments(
     return sums.moments()
 
 
-def _check_sites(sites: Sequence[str]) -> list[str]:
+def check_sites(sites: Sequence[str]) -> list[str]:
+    """Return the names once each, or say how they are given."""
     if isinstance(sites, str) or not sites:
         raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
     return list(dict.fromkeys(sites))

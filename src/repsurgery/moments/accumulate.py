@@ -10,14 +10,14 @@ from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
 from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
 
-__all__ = ["factor_of", "scatter_of", "triangle"]
+__all__ = ["about_mean", "factor_of", "pivot_of", "quietly", "scatter_of", "triangle"]
 
 
-# infinities announce themselves in the result, where `_require_usable` looks for them
-_quietly = np.errstate(invalid="ignore", over="ignore")
+# infinities announce themselves in the result, where they are looked for
+quietly = np.errstate(invalid="ignore", over="ignore")
 
 
-@_quietly
+@quietly
 def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Vector, Matrix]:
     """Return mean (d,) and scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
 
@@ -25,7 +25,7 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
     costs no digits; the remaining shift is removed by one rank-one correction.
     """
     d = X.shape[1]
-    pivot = _pivot(X, rows)
+    pivot = pivot_of(X, rows)
     add = _Float32Products(d) if float32_products else _Float64Products(d)
     total = np.zeros(d)
     for block in row_blocks(len(rows), d):
@@ -39,17 +39,25 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
             total += root @ Z
         add(Z)
     weight = float(len(rows)) if w is None else float(w[rows].sum())
-    S = blas.dsyr(-1.0 / weight, total, a=add.scatter(), lower=0, overwrite_a=1)
-    mean = pivot + total / weight
+    mean, S = about_mean(pivot, total, weight, add.scatter())
     _require_usable(X, mean, np.diagonal(S))
+    return mean, S
+
+
+def about_mean(pivot: Vector, total: Vector, weight: float, S: Matrix) -> tuple[Vector, Matrix]:
+    """Return mean and scatter about it, from Σ w (x − pivot) and the upper triangle of Σ w (x − pivot)(x − pivot)ᵀ.
+
+    ``S`` is in Fortran order and overwritten.
+    """
+    S = blas.dsyr(-1.0 / weight, total, a=S, lower=0, overwrite_a=1)
     np.maximum(np.diagonal(S), 0.0, out=np.einsum("ii->i", S))
-    return mean, mirror_upper(S)
+    return pivot + total / weight, mirror_upper(S)
 
 
-@_quietly
+@quietly
 def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector, Matrix]:
     """Return mean (d,) and triangular R (n − 1, d) with RᵀR = scatter, for fewer rows than dimensions."""
-    pivot = _pivot(X, rows)
+    pivot = pivot_of(X, rows)
     Z = np.subtract(X[rows], pivot, dtype=np.float64)
     shift = Z.mean(axis=0) if w is None else w[rows] @ Z / w[rows].sum()
     Z -= shift
@@ -70,7 +78,8 @@ def triangle(stack: Matrix) -> Matrix:
     return np.ascontiguousarray(R[: min(stack.shape)])
 
 
-def _pivot(X: Rows, rows: NDArray[np.intp]) -> Vector:
+def pivot_of(X: Rows, rows: NDArray[np.intp]) -> Vector:
+    """Return the mean of the first block of the named ``rows``: what is subtracted before anything is squared."""
     # relative to one of the rows themselves: a constant column then has scatter exactly zero
     first = X[rows[0]].astype(np.float64)
     head = next(iter(row_blocks(len(rows), X.shape[1])))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
 from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError, SurgeryError
-from repsurgery.files import Contents, read_file, write_file
+from repsurgery.files import Contents, from_bytes, read_file, to_bytes, write_file
 from repsurgery.moments.moments import Moments, Precision
 
 __all__ = ["ClassMoments"]
@@ -142,6 +142,15 @@ class ClassMoments(Mapping[Label, Moments]):
     def load(cls, path: str | os.PathLike[str]) -> "ClassMoments":
         """Read moments written by `save`, checking digest, shapes and values."""
         return from_contents(read_file(path, kind=KIND))
+
+    def to_bytes(self) -> bytes:
+        """Return what `save` would write, to send it instead."""
+        return to_bytes(to_contents(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ClassMoments":
+        """Return moments from `to_bytes`, checked as `load` checks a file."""
+        return from_contents(from_bytes(data, kind=KIND))
 
 
 def to_contents(moments: ClassMoments) -> Contents:

@@ -21,7 +21,7 @@ from repsurgery.moments.merge import (
     remove_mean,
 )
 
-__all__ = ["Moments", "Precision"]
+__all__ = ["Moments", "Precision", "judged_dtype"]
 
 Precision = Literal["float64", "float32-products"]
 
@@ -86,7 +86,7 @@ class Moments:
         if len(rows) == 0:
             return cls.empty(d)
         weight = float(len(rows)) if w is None else float(w[rows].sum())
-        dtype = "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
+        dtype = judged_dtype(X)
         if len(rows) < d:
             mean, R = factor_of(X, rows, w)
             return cls(len(rows), weight, mean, None, R, dtype)
@@ -228,6 +228,11 @@ class Moments:
                 "Subtract only moments of rows that were added before."
             )
         return Moments.empty(self.dim)
+
+
+def judged_dtype(X: Rows) -> str:
+    """Return the dtype by whose rounding ranks are decided: integers are exact, half precision counts as float32."""
+    return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
 
 
 def _rows(moments: Moments) -> Matrix:

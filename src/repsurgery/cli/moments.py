@@ -1,0 +1,124 @@
+"""``repsurgery moments``: shards of vectors in, one small file of moments out."""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from repsurgery.cli.needs import Console, Progress, escape, typer
+from repsurgery.errors import ParameterError, SurgeryWarning
+
+__all__ = ["moments"]
+
+Engine = Literal["local", "ray", "dask"]
+LOG_SECONDS = 30.0
+
+
+def moments(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Paths or quoted patterns: .npy .safetensors .parquet .feather .arrow .zarr, or hf:NAME."),
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    labels: Annotated[
+        list[str] | None, typer.Option(help="Labels beside the vectors: a quoted pattern, matched in sorted order.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="Labels inside the files: column, tensor or array.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="The vectors' column, tensor or array; repeat it for plain columns.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split of a data set.")] = "train",
+    engine: Annotated[Engine, typer.Option(help="Who counts.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="How many; none: one per core.")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray or Dask cluster; none: one of this machine.")] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Rows in memory at a time; none: 8 MiB of them.")] = None,
+    rows_per_shard: Annotated[int | None, typer.Option(help="Cut larger files, so that workers share them.")] = None,
+    skip_non_finite: Annotated[
+        bool, typer.Option("--skip-non-finite", help="Leave out rows with NaN or infinity instead of refusing them.")
+    ] = False,
+    work_dir: Annotated[Path | None, typer.Option(help="Where finished shards are kept; none: OUT.work.")] = None,
+) -> None:
+    """Count the moments of shards; run again to go on after an interruption."""
+    from repsurgery.distributed import make_engine, reduce_shards
+    from repsurgery.sources import find_shards
+
+    _require_writable(out)
+    folder = work_dir or out.with_name(f"{out.name}.work")
+    console = Console(stderr=True, soft_wrap=True)
+    with _plain_warnings(console):
+        shards = find_shards(
+            sources,
+            labels=labels or [],
+            columns=column or [],
+            label_column=label_column,
+            split=split,
+            rows_per_shard=rows_per_shard,
+        )
+        with _progress(console) as advance:
+            found = reduce_shards(
+                shards,
+                work_dir=folder,
+                engine=make_engine(engine, workers=workers, address=address),
+                batch_rows=batch_rows,
+                skip_non_finite=skip_non_finite,
+                announce=lambda receipt, total: advance(total),
+            )
+    found.save(out)
+    counts = ", ".join(f"{label}: {m.count}" for label, m in found.moments.items())
+    kept = sum(receipt.kept for receipt in found.receipts)
+    lines = [
+        f"{len(shards)} shards, {found.rows} rows of {found.moments.dim} features ({counts}), "
+        f"{found.non_finite} rows left out.",
+        f"{kept} shards were finished before; all are kept in {folder}, which may be removed.",
+        f"Wrote {out}.",
+    ]
+    for line in lines:
+        Console().print(escape(line), soft_wrap=True, highlight=False)
+
+
+def _require_writable(out: Path) -> None:
+    # asked before the work: it may take hours
+    if out.is_dir():
+        raise ParameterError(f"{out} is a folder; give the name of a file in it.")
+    if not out.parent.is_dir():
+        raise ParameterError(f"There is no folder {out.parent} to write {out.name} into. Create it first.")
+    if not os.access(out.parent, os.W_OK):
+        raise ParameterError(f"Nothing can be written into {out.parent}. Name another folder.")
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal; in a log, a line now and then."""
+    done, told = 0, time.monotonic()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("shards", total=None)
+
+        def advance(total: int) -> None:
+            nonlocal done, told
+            done += 1
+            bar.update(task, completed=done, total=total)
+            if not console.is_terminal and time.monotonic() - told > LOG_SECONDS:
+                told = time.monotonic()
+                console.print(f"{done} of {total} shards", highlight=False)
+
+        yield advance
+
+
+@contextmanager
+def _plain_warnings(console: Console) -> Iterator[None]:
+    """Show our warnings as one line each; others as ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SurgeryWarning)
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, SurgeryWarning):
+                console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
+            else:
+                shown(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,123 @@
+"""Parts: the moments of one shard in one file, named by everything that decides them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from repsurgery.errors import FileFormatError
+from repsurgery.files import Contents, digest_of, read_file, write_file
+from repsurgery.moments import ClassMoments
+from repsurgery.moments.by_class import KIND, from_contents, to_contents
+from repsurgery.sources.counting import NonFinite
+
+__all__ = ["Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
+
+PREFIX = "part-"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What is known of a counted shard without its moments.
+
+    Attributes
+    ----------
+    shard : str
+        Its name.
+    identity : str
+        A digest of everything that decides its moments; the part is named after it.
+    rows : int
+        Rows read, those left out among them.
+    counts : mapping of str to int
+        Rows counted, by class.
+    non_finite : NonFinite
+        Rows left out.
+    digest : str
+        Of the moments: two shards with the same digest hold the same rows.
+    kept : bool
+        Whether the part was there already.
+    mended : bool
+        Whether a damaged part was there and had to be counted anew.
+    """
+
+    shard: str
+    identity: str
+    rows: int
+    counts: Mapping[str, int]
+    non_finite: NonFinite
+    digest: str
+    kept: bool = False
+    mended: bool = False
+
+    @property
+    def part(self) -> str:
+        """The name of the part's file."""
+        return part_name(self.identity)
+
+
+def part_name(identity: str) -> str:
+    """Return the file name of the part of a shard."""
+    return f"{PREFIX}{identity[:32]}.safetensors"
+
+
+def write_part(folder: Path, moments: ClassMoments, facts: Mapping[str, Any], non_finite: NonFinite) -> Receipt:
+    """Write the moments of a shard, with its receipt in the header; the file is there whole or not at all."""
+    held = to_contents(moments)
+    receipt = Receipt(
+        shard=facts["shard"],
+        identity=facts["identity"],
+        rows=facts["rows"],
+        counts={str(label): m.count for label, m in moments.items()},
+        non_finite=non_finite,
+        digest=digest_of(held.arrays, {"classes": held.header["classes"]}),
+    )
+    header = {**held.header, "receipt": asdict(receipt), "shards": [receipt.identity]}
+    write_file(folder / receipt.part, Contents(KIND, header, held.arrays))
+    return receipt
+
+
+def read_receipt(folder: Path, identity: str) -> Receipt | None:
+    """Return the receipt of a finished part after checking the whole file; None where there is none.
+
+    Raises
+    ------
+    FileFormatError
+        The part is damaged, or not that of this shard.
+    """
+    path = folder / part_name(identity)
+    if not path.is_file():
+        return None
+    contents = read_file(path, kind=KIND)
+    from_contents(contents)
+    try:
+        facts = dict(contents.header["receipt"])
+        bad = facts["non_finite"]
+        facts["non_finite"] = NonFinite(bad["count"], tuple(bad["first"]))
+        receipt = Receipt(**{**facts, "kept": True})
+    except (KeyError, TypeError) as error:
+        raise FileFormatError(f"{path} holds no receipt of a shard ({error!r}).") from error
+    if receipt.identity != identity:
+        raise FileFormatError(f"{path} is the part of another shard.")
+    return receipt
+
+
+def read_part(path: Path) -> tuple[ClassMoments, list[str]]:
+    """Return moments from a file and the identities of the shards they were counted from, as far as it tells."""
+    contents = read_file(path, kind=KIND)
+    return from_contents(contents), list(contents.header.get("shards", []))
+
+
+def merge_parts(paths: Sequence[Path]) -> tuple[ClassMoments, list[str]]:
+    """Return the sum of the moments in files, added in the given order, and the identities in it."""
+    return reduce(_sum, map(read_part, paths))
+
+
+def _sum(a: tuple[ClassMoments, list[str]], b: tuple[ClassMoments, list[str]]) -> tuple[ClassMoments, list[str]]:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def write_moments(path: Path, moments: ClassMoments, shards: Sequence[str]) -> None:
+    """Write moments as ``ClassMoments.save`` does, with the identities of the shards they were counted from."""
+    held = to_contents(moments)
+    write_file(path, Contents(KIND, {**held.header, "shards": list(shards)}, held.arrays))

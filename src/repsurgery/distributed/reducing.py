@@ -1,0 +1,210 @@
+"""`reduce_shards`: the moments of many shards, each counted once, whatever dies on the way."""
+
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from repsurgery.distributed.base import Engine, Failure
+from repsurgery.distributed.local import LocalEngine
+from repsurgery.distributed.parts import PREFIX, Receipt, merge_parts, write_moments
+from repsurgery.distributed.work import CountJob, MergeJob, count, full_disk, merge
+from repsurgery.errors import CacheWarning, DuplicateWarning, FileFormatError, NonFiniteWarning, ShardError
+from repsurgery.moments import ClassMoments
+from repsurgery.sources import Shard, check_shards
+from repsurgery.sources.counting import check_batch_rows
+from repsurgery.sources.shard import identity_of
+
+__all__ = ["Reduced", "reduce_shards"]
+
+ARITY = 8
+"""So many parts are added up by one worker; the tree depends on the shards' names alone, never on who was first."""
+SHOWN = 10
+SUMS = "sums-"
+STALE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The moments of all shards, and a receipt for each, in the order of their names."""
+
+    moments: ClassMoments
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows read, those left out among them."""
+        return sum(receipt.rows for receipt in self.receipts)
+
+    @property
+    def non_finite(self) -> int:
+        """Rows left out."""
+        return sum(receipt.non_finite.count for receipt in self.receipts)
+
+    @property
+    def identities(self) -> list[str]:
+        """The shards that were counted, by their identities."""
+        return [receipt.identity for receipt in self.receipts]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the moments, with the identities of the shards, so that merging can tell what was counted."""
+        try:
+            write_moments(Path(path), self.moments, self.identities)
+        except OSError as error:
+            if not full_disk(error):
+                raise
+            remedy = "Free some space and run again: every shard is kept"
+            raise OSError(error.errno, f"{path} could not be written ({error.strerror}). {remedy}") from error
+
+
+def reduce_shards(
+    shards: Sequence[Shard],
+    *,
+    work_dir: str | os.PathLike[str],
+    engine: Engine | None = None,
+    batch_rows: int | None = None,
+    skip_non_finite: bool = False,
+    announce: Callable[[Receipt | None, int], None] = lambda receipt, total: None,
+) -> Reduced:
+    """Return the moments of all rows of all shards.
+
+    Every shard becomes one part, a file of its moments in ``work_dir`` named by everything that decides them; a
+    finished part is never counted again, a damaged one is. Workers write parts themselves, so ``work_dir``, like the
+    shards, must be a place that all of them reach.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        See `find_shards`.
+    work_dir : path
+        Made if need be, and kept: a call that adds shards counts those alone.
+    engine : Engine or None
+        None: a `LocalEngine`.
+    batch_rows, skip_non_finite
+        See `count_shard`.
+    announce : callable
+        Called with the receipt of every shard (None where it failed) and the number of shards.
+
+    Raises
+    ------
+    ShapeError, DataError, LabelError
+        Shards that do not belong together, before any work.
+    ShardError
+        Shards that could not be counted, by name, after all others were.
+
+    Guarantees
+    ----------
+    Equal to the moments of one process whatever the engine, bit for bit (test_engines_agree_to_the_bit).
+    The order of the shards changes no bit (test_the_order_of_the_shards_changes_no_bit).
+    A worker that dies is replaced and its shard counted once (test_a_killed_worker_costs_nothing).
+    A driver that dies loses the shards at work and no other (test_a_killed_driver_goes_on_where_it_stopped).
+    """
+    check_batch_rows(batch_rows)
+    checked = check_shards(shards)
+    folder = Path(work_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    ordered = sorted(checked.shards, key=lambda shard: shard.name)
+    identities = [identity_of(shard, skip_non_finite=skip_non_finite) for shard in ordered]
+    jobs = [
+        CountJob(shard, identity, folder.resolve(), batch_rows, skip_non_finite)
+        for shard, identity in zip(ordered, identities, strict=True)
+    ]
+    failures = list(checked.unreadable.values())
+    with engine or LocalEngine() as running:
+        receipts = _count_all(running, jobs, failures, lambda receipt: announce(receipt, len(shards)))
+        _write_manifest(folder, receipts, failures)
+        if failures:
+            raise _error(failures, len(shards), len(receipts), folder)
+        moments = _merge_all(running, receipts, folder.resolve())
+    _require_whole(moments, receipts)
+    _warn(receipts)
+    return Reduced(moments, tuple(receipts))
+
+
+def _count_all(
+    engine: Engine, jobs: list[CountJob], failures: list[str], announce: Callable[[Receipt | None], None]
+) -> list[Receipt]:
+    found: dict[int, Receipt] = {}
+    for i, result in engine.map(count, jobs):
+        if isinstance(result, Failure):
+            failures.append(_named(result.message, jobs[i].shard.name))
+            announce(None)
+            if result.hopeless:
+                break
+        else:
+            found[i] = result
+            announce(result)
+    return [found[i] for i in sorted(found)]
+
+
+def _merge_all(engine: Engine, receipts: list[Receipt], folder: Path) -> ClassMoments:
+    parts = [folder / receipt.part for receipt in receipts]
+    with TemporaryDirectory(dir=folder, prefix=SUMS) as sums:
+        while len(parts) > ARITY:
+            groups = [tuple(parts[i : i + ARITY]) for i in range(0, len(parts), ARITY)]
+            jobs = [MergeJob(group, Path(sums) / f"{len(parts)}-{i}.safetensors") for i, group in enumerate(groups)]
+            for _, result in engine.map(merge, jobs):
+                if isinstance(result, Failure):
+                    raise ShardError(f"Adding up the parts failed: {result.message}. All parts are kept; run again.")
+            parts = [job.out for job in jobs]
+        return merge_parts(parts)[0]
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half-done; what is recent may belong to somebody at work."""
+    for leftover in [*folder.glob(f".{PREFIX}*"), *folder.glob(f"{SUMS}*")]:
+        with suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+
+def _write_manifest(folder: Path, receipts: list[Receipt], failures: list[str]) -> None:
+    entries = [{"part": receipt.part, **asdict(receipt)} for receipt in receipts]
+    text = json.dumps({"shards": entries, "failures": failures}, indent=1, ensure_ascii=False)
+    new = folder / "manifest.json.new"
+    try:
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(folder / "manifest.json")
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        failures.append(f"{folder / 'manifest.json'} could not be written ({error.strerror})")
+
+
+def _require_whole(moments: ClassMoments, receipts: list[Receipt]) -> None:
+    counted = sum(sum(receipt.counts.values()) for receipt in receipts)
+    if sum(m.count for m in moments.values()) != counted:
+        raise FileFormatError("The parts do not add up to the rows that were counted. Remove the work folder.")
+
+
+def _named(message: str, name: str) -> str:
+    return message if name in message else f"{name}: {message}"
+
+
+def _error(failures: list[str], total: int, done: int, folder: Path) -> ShardError:
+    told = "; ".join(failure.rstrip(".") for failure in failures[:SHOWN])
+    more = f"; and {len(failures) - SHOWN} more, listed in {folder / 'manifest.json'}" if len(failures) > SHOWN else ""
+    return ShardError(
+        f"{len(failures)} of {total} shards could not be counted: {told}{more}. "
+        f"The {done} others are kept in {folder}; mend this and run again."
+    )
+
+
+def _warn(receipts: list[Receipt]) -> None:
+    first: dict[str, Receipt] = {}
+    for receipt in receipts:
+        if receipt.mended:
+            warnings.warn(f"The part of {receipt.shard} was damaged; it was counted anew.", CacheWarning, stacklevel=3)
+        if receipt.non_finite.count:
+            text = f"{receipt.shard}: {receipt.non_finite} left out"
+            warnings.warn(text, NonFiniteWarning, stacklevel=3)
+        other = first.setdefault(receipt.digest, receipt)
+        if other is not receipt:
+            text = f"{other.shard} and {receipt.shard} hold the same rows; both are counted."
+            warnings.warn(text, DuplicateWarning, stacklevel=3)

@@ -1,0 +1,127 @@
+"""`all_reduce_moments`: the sum over the ranks of a ``torchrun`` job, by one all-reduce of the scatters."""
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from repsurgery.arrays import Label, Matrix, Vector
+from repsurgery.errors import EngineError, MissingExtraError, ShapeError
+from repsurgery.moments import ClassMoments, Moments
+
+__all__ = ["all_reduce_moments"]
+
+
+def all_reduce_moments(moments: ClassMoments, *, group: Any = None) -> ClassMoments:
+    """Return, on every rank, the moments of the rows of all ranks.
+
+    Ranks first tell each other counts and means, which are small. All then know the mean of everything, so that the
+    scatters about it just add up: one all-reduce of k d² numbers in float64, without cancellation.
+
+    Parameters
+    ----------
+    moments : ClassMoments
+        Of this rank's rows; ranks may know different classes, or none. Called by every rank of the group, once per
+        site, in the same order.
+    group : torch.distributed.ProcessGroup or None
+
+    Guarantees
+    ----------
+    Equal to the moments of all rows at once (test_torchrun_gives_the_moments_of_one_process).
+    """
+    try:
+        from torch import distributed
+    except ImportError as error:
+        raise MissingExtraError("all_reduce_moments needs PyTorch: pip install 'repsurgery[lm]'") from error
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise EngineError(
+            "There is no process group: start the script with torchrun and call torch.distributed.init_process_group."
+        )
+    ranks = _gathered(distributed, _summary(moments), group)
+    _require_one_width(ranks)
+    everywhere = sorted({label for rank in ranks for label in rank})
+    few = [label for label in everywhere if _count(ranks, label) < _width(ranks)]
+    dense = [label for label in everywhere if label not in few]
+    found: dict[Label, Moments] = {}
+    if few:
+        # fewer rows than dimensions on all ranks together: their factors are small, and stay factors
+        parts = _gathered(distributed, {label: moments[label] for label in few if label in moments}, group)
+        for label in few:
+            found[label] = reduce(Moments.__add__, [part[label] for part in parts if label in part])
+    if dense:
+        found.update(_dense(distributed, moments, ranks, dense, group))
+    return ClassMoments(found)
+
+
+_Summary = dict[Label, Moments]
+"""Moments without their scatter, by class."""
+
+
+def _summary(moments: ClassMoments) -> _Summary:
+    return {label: Moments(m.count, m.weight, m.mean, None, None, m.dtype, m.precision) for label, m in moments.items()}
+
+
+def _gathered(distributed: Any, value: _Summary, group: Any) -> list[_Summary]:
+    found: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(found, value, group=group)
+    return found
+
+
+def _require_one_width(ranks: list[_Summary]) -> None:
+    widths = {len(m.mean) for rank in ranks for m in rank.values()}
+    if len(widths) != 1:
+        what = f"vectors of different widths: {sorted(widths)}" if widths else "no rows at all"
+        raise ShapeError(f"The ranks hold {what}. Use one site on all of them.")
+
+
+def _width(ranks: list[_Summary]) -> int:
+    return next(len(m.mean) for rank in ranks for m in rank.values())
+
+
+def _count(ranks: list[_Summary], label: Label) -> int:
+    return sum(rank[label].count for rank in ranks if label in rank)
+
+
+def _dense(
+    distributed: Any, moments: ClassMoments, ranks: list[_Summary], labels: list[Label], group: Any
+) -> dict[Label, Moments]:
+    import torch
+
+    whole = {label: _facts([rank[label] for rank in ranks if label in rank]) for label in labels}
+    d = _width(ranks)
+    stack = np.zeros((len(labels), d, d))
+    for S, label in zip(stack, labels, strict=True):
+        if label in moments:
+            S[:] = _about(moments[label], whole[label].mean)
+    on_gpu = distributed.get_backend(group) == "nccl"
+    sums = torch.from_numpy(stack)
+    sums = sums.cuda() if on_gpu else sums
+    distributed.all_reduce(sums, group=group)
+    stack = sums.cpu().numpy()
+    return {label: _with_scatter(whole[label], S) for label, S in zip(labels, stack, strict=True)}
+
+
+def _facts(parts: list[Moments]) -> Moments:
+    """Return counts, weights and mean of everything; the mean relative to that of the heaviest part."""
+    weight = sum(m.weight for m in parts)
+    pivot = max(parts, key=lambda m: m.weight).mean
+    mean = pivot + sum((m.mean - pivot) * (m.weight / weight) for m in parts)
+    exact = all(m.precision == "float64" for m in parts)
+    return Moments(
+        sum(m.count for m in parts),
+        weight,
+        mean,
+        None,
+        None,
+        "float64" if all(m.dtype == "float64" for m in parts) else "float32",
+        "float64" if exact else "float32-products",
+    )
+
+
+def _about(m: Moments, mean: Vector) -> Matrix:
+    gap = m.mean - mean
+    return m.scatter + m.weight * np.outer(gap, gap)
+
+
+def _with_scatter(m: Moments, S: Matrix) -> Moments:
+    return Moments(m.count, m.weight, m.mean, S, None, m.dtype, m.precision)

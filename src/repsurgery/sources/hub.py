@@ -1,0 +1,159 @@
+"""Hugging Face ``datasets``: data sets in memory, on disk or streamed, one shard per file of theirs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from repsurgery.arrays import Labels, Rows
+from repsurgery.errors import DataError, LabelError
+from repsurgery.sources.arrow import label_values, vector_columns, vectors
+from repsurgery.sources.shard import Schema, Shard
+from repsurgery.sources.stored import family_of, needed
+
+__all__ = ["PREFIX", "DatasetShard", "HubShard", "dataset_shards", "hub_shards"]
+
+PREFIX = "hf:"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetShard(Shard):
+    """A ``datasets.Dataset`` or ``IterableDataset``, or one of its shards."""
+
+    dataset: Any
+    columns: tuple[str, ...]
+    label_column: str
+    title: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The title it was given."""
+        return self.title
+
+    def schema(self) -> Schema:
+        """Read the features and the first row."""
+        for X, z in self.batches(1):
+            rows = len(self.dataset) if hasattr(self.dataset, "__len__") else None
+            labels = family_of(z.dtype.name) if z.dtype.kind != "O" else "text"
+            return Schema(rows, X.shape[1], X.dtype.name, labels)
+        raise DataError(f"{self.name} is empty: it has no rows. Leave it out.")
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Return what the caller says decides its rows."""
+        return {"dataset": self.key, "columns": self.columns, "label_column": self.label_column}
+
+    def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
+        """Stream batches as Arrow tables and take vectors and labels from each."""
+        for table in self.dataset.with_format("arrow").iter(batch_size=rows):
+            if self.label_column not in table.schema.names:
+                found = ", ".join(table.schema.names)
+                raise LabelError(f"{self.name} has no column '{self.label_column}' of labels; it has {found}.")
+            names = vector_columns(table.schema, self.columns, self.label_column, self.name)
+            for batch in table.combine_chunks().to_batches():
+                index = batch.schema.get_field_index(self.label_column)
+                yield vectors(batch, names, self.name), label_values(batch.column(index))
+
+
+@dataclass(frozen=True, slots=True)
+class HubShard(Shard):
+    """Shard ``index`` of ``count`` of a data set that is streamed from the hub or a folder."""
+
+    source: str
+    revision: str | None
+    split: str
+    columns: tuple[str, ...]
+    label_column: str
+    index: int
+    count: int
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The data set, its split, and which shard of it."""
+        return f"{PREFIX}{self.source}:{self.split}[{self.index}/{self.count}]"
+
+    def schema(self) -> Schema:
+        """Read the first row of the data set, once for all its shards; their lengths are not known."""
+        return _first_row(self.source, self.revision, self.split, self.columns, self.label_column, self.key)
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Return name and revision, or the state of the folder when it was found."""
+        place = [self.source, self.revision, self.split, self.index, self.count, self.key]
+        return {"hub": place, "columns": self.columns, "label_column": self.label_column}
+
+    def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
+        """Stream the rows."""
+        yield from self._opened().batches(rows)
+
+    def _opened(self) -> DatasetShard:
+        stream = _stream(self.source, self.revision, self.split)
+        part = stream.shard(num_shards=self.count, index=self.index) if self.count > 1 else stream
+        return DatasetShard(part, self.columns, self.label_column, self.name, self.key)
+
+
+def dataset_shards(
+    dataset: Any, *, label_column: str, columns: Sequence[str] = (), title: str = "dataset", key: str | None = None
+) -> list[Shard]:
+    """Return the shards of a ``datasets.Dataset`` or ``IterableDataset`` that you hold.
+
+    Parameters
+    ----------
+    dataset : Dataset or IterableDataset
+    label_column, columns
+        As in `find_shards`.
+    title : str
+        What messages call it.
+    key : str or None
+        What decides its rows, for work that is resumed. A `Dataset` has a fingerprint of its own; a stream has none,
+        and without a key its shards are counted anew in every process.
+    """
+    known = key or getattr(dataset, "_fingerprint", None) or f"object {id(dataset)}"
+    count = int(getattr(dataset, "num_shards", 1))
+    parts = [dataset.shard(num_shards=count, index=i) for i in range(count)] if count > 1 else [dataset]
+    return [
+        DatasetShard(part, tuple(columns), label_column, f"{title}[{i}/{count}]", f"{known} {i}/{count}")
+        for i, part in enumerate(parts)
+    ]
+
+
+def hub_shards(name: str, *, split: str, columns: Sequence[str], label_column: str | None) -> list[Shard]:
+    """Return the shards of a data set by its hub id or its folder, streamed and never downloaded whole."""
+    if label_column is None:
+        raise LabelError(f"{PREFIX}{name} needs the name of its column of labels (--label-column).")
+    revision, key = _revision(name)
+    count = int(_stream(name, revision, split).num_shards)
+    options = (tuple(columns), label_column)
+    return [HubShard(name, revision, split, *options, i, count, key) for i in range(count)]
+
+
+@lru_cache
+def _first_row(
+    name: str, revision: str | None, split: str, columns: tuple[str, ...], label_column: str, key: str
+) -> Schema:
+    shard = DatasetShard(_stream(name, revision, split), columns, label_column, f"{PREFIX}{name}:{split}", key)
+    return shard.schema()
+
+
+def _stream(name: str, revision: str | None, split: str) -> Any:
+    datasets = needed("datasets", f"Streaming {name}")
+    try:
+        return datasets.load_dataset(name, split=split, revision=revision, streaming=True)
+    except Exception as error:
+        raise DataError(f"{PREFIX}{name}, split {split}, cannot be streamed ({error}).") from error
+
+
+def _revision(name: str) -> tuple[str | None, str]:
+    """Return the commit of a data set on the hub, or the state of the files of a folder."""
+    if Path(name).is_dir():
+        files = sorted(path for path in Path(name).rglob("*") if path.is_file())
+        state = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        return None, sha256(repr(state).encode()).hexdigest()
+    hub = needed("huggingface_hub", f"Streaming {name}")
+    try:
+        sha = str(hub.HfApi().dataset_info(name).sha)
+    except Exception as error:
+        raise DataError(f"{PREFIX}{name} is no folder and was not found on the hub ({error}).") from error
+    return sha, sha

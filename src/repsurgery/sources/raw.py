@@ -1,0 +1,127 @@
+"""Arrays that lie in a file as plain bytes: ``.npy`` and safetensors, read without mapping the whole file."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.errors import DamagedFileError, DataError
+from repsurgery.sources.stored import Header, widened
+
+__all__ = ["NpyArray", "SafetensorsArray"]
+
+_SAFETENSORS_DTYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NpyArray:
+    """A ``.npy`` file."""
+
+    path: Path
+
+    def header(self) -> Header:
+        """Read shape and dtype, and whether the file is as long as they say."""
+        mapped = self._mapped()
+        dtype = "str" if mapped.dtype.kind in "UT" else mapped.dtype.newbyteorder("=").name
+        return Header(mapped.shape, dtype)
+
+    def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows in blocks."""
+        mapped = self._mapped()
+        if not mapped.flags.c_contiguous or mapped.size == 0:
+            # columns lie together: only the mapping finds a row
+            yield from (np.array(mapped[i : min(i + rows, stop)]) for i in range(start, stop, rows))
+            return
+        shape, dtype, offset = mapped.shape, mapped.dtype, mapped.offset
+        del mapped
+        yield from _read(self.path, dtype, shape, offset, rows, start, stop)
+
+    def _mapped(self) -> Any:
+        try:
+            return np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise DamagedFileError(f"{self.path} is truncated or no .npy file of numbers or text ({error}).") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsArray:
+    """One tensor of a safetensors file; the only one of its kind where no name is given."""
+
+    path: Path
+    column: str | None
+    ndim: int
+
+    def header(self) -> Header:
+        """Read shape and dtype, and whether the file is as long as they say."""
+        dtype, shape, _ = self._tensor()
+        return Header(shape, dtype)
+
+    def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows in blocks; bfloat16 as float32."""
+        dtype, shape, offset = self._tensor()
+        if dtype == "bfloat16":
+            yield from map(widened, _read(self.path, np.dtype("<u2"), shape, offset, rows, start, stop))
+        else:
+            kind = np.dtype(dtype).newbyteorder("<")
+            yield from _read(self.path, kind, shape, offset, rows, start, stop)
+
+    def _tensor(self) -> tuple[str, tuple[int, ...], int]:
+        begin, tensors = self._tensors()
+        facts = tensors[self._name(tensors)]
+        first, last = facts["data_offsets"]
+        if begin + last > self.path.stat().st_size:
+            raise DamagedFileError(f"{self.path} is truncated: {begin + last} bytes were announced. Write it again.")
+        if facts["dtype"] not in _SAFETENSORS_DTYPES:
+            known = ", ".join(_SAFETENSORS_DTYPES)
+            raise DataError(f"{self.path} holds {facts['dtype']}; convert it to one of {known}.")
+        return _SAFETENSORS_DTYPES[facts["dtype"]], tuple(facts["shape"]), begin + first
+
+    def _tensors(self) -> tuple[int, dict[str, Any]]:
+        with self.path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > self.path.stat().st_size:
+                raise DamagedFileError(f"{self.path} is truncated or no safetensors file. Write it again.")
+            text = stream.read(size)
+        try:
+            tensors = json.loads(text)
+            tensors.pop("__metadata__", None)
+            return 8 + size, {name: facts for name, facts in tensors.items() if facts["data_offsets"]}
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
+            raise DamagedFileError(
+                f"{self.path} is truncated or no safetensors file ({error!r}). Write it again."
+            ) from error
+
+    def _name(self, tensors: dict[str, Any]) -> str:
+        if self.column is not None:
+            if self.column not in tensors:
+                raise DataError(f"{self.path} has no tensor '{self.column}'; it has {', '.join(tensors) or 'none'}.")
+            return self.column
+        fitting = [name for name, facts in tensors.items() if len(facts["shape"]) == self.ndim]
+        if len(fitting) != 1:
+            raise DataError(
+                f"{self.path} has {len(fitting)} tensors of {self.ndim} dimensions "
+                f"({', '.join(tensors) or 'no tensor at all'}). Name the one to read."
+            )
+        return fitting[0]
+
+
+def _read(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, rows: int, start: int, stop: int
+) -> Iterator[NDArray[Any]]:
+    width = int(np.prod(shape[1:], dtype=np.int64))
+    with path.open("rb") as stream:
+        stream.seek(offset + start * width * dtype.itemsize)
+        for i in range(start, stop, rows):
+            count = (min(i + rows, stop) - i) * width
+            block = np.fromfile(stream, dtype, count)
+            if len(block) < count:
+                raise DamagedFileError(f"{path} ended while it was read. Write it again.")
+            yield block.reshape(-1, *shape[1:])

@@ -1,0 +1,18 @@
+"""Shards in a folder; a Ray and a Dask cluster per module, started when a test first asks for one."""
+
+import pytest
+
+from repsurgery.sources import find_shards
+from tests.sources.written import rows, write_npy
+
+
+@pytest.fixture
+def data():
+    """Return rows in twenty shards, so that sums are taken in two rounds; the rarest class never fills d."""
+    return rows(n=600, labels=("a", "b", "a", "b", "a"), cuts=range(30, 600, 30))
+
+
+@pytest.fixture
+def shards(tmp_path, data):
+    write_npy(tmp_path, data)
+    return find_shards([f"{tmp_path}/x*.npy"], labels=[f"{tmp_path}/z*.npy"])

@@ -1,0 +1,62 @@
+"""Moments of several machines into one, and nothing twice."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from repsurgery import ClassMoments
+from repsurgery.distributed import LocalEngine, merge_files, reduce_shards
+from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError
+from tests.distributed.checks import assert_exact
+
+
+@pytest.fixture
+def counted(tmp_path, shards):
+    """Return a function that counts some of the shards into a file."""
+
+    def count(name, some):
+        folder = tmp_path / f"{name}.work"
+        reduce_shards(shards[some], work_dir=folder, engine=LocalEngine(workers=1)).save(tmp_path / name)
+        return tmp_path / name
+
+    return count
+
+
+def test_merged_files_are_the_whole(tmp_path, data, counted):
+    files = [counted("a", slice(0, 7)), counted("b", slice(7, 8)), counted("c", slice(8, 20))]
+    merge_files(files, tmp_path / "m")
+    assert_exact(ClassMoments.load(tmp_path / "m"), data.moments)
+    pair = merge_files(files[:2], tmp_path / "ab")
+    assert sum(m.count for m in pair.values()) == 240
+    merge_files([tmp_path / "ab", files[2]], tmp_path / "again")
+    assert_exact(ClassMoments.load(tmp_path / "again"), data.moments)
+
+
+def test_merging_refuses_to_count_twice(tmp_path, counted):
+    a, b, c = counted("a", slice(0, 7)), counted("b", slice(6, 9)), counted("c", slice(9, 12))
+    shutil.copy(a, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(a)
+    for other, words in (("a", "twice"), ("link", "twice"), ("copy", "same moments"), ("b", "counted 1 shards both")):
+        with pytest.raises(DataError, match=words):
+            merge_files([a, c, tmp_path / other], tmp_path / "m")
+    merge_files([b, c], tmp_path / "bc")
+    with pytest.raises(DataError, match="counted 1 shards both"):
+        merge_files([tmp_path / "bc", a], tmp_path / "m")
+    with pytest.raises(DataError, match="at least two"):
+        merge_files([a], tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path, counted):
+    a = counted("a", slice(0, 7))
+    rng = np.random.default_rng(0)
+    ClassMoments.of(rng.normal(size=(9, 5)), ["a"] * 9).save(tmp_path / "narrow")
+    ClassMoments.of(rng.normal(size=(9, 6)), [0] * 9).save(tmp_path / "numbers")
+    (tmp_path / "noise").write_bytes(b"noise")
+    cases = {"narrow": (ShapeError, "6 and 5"), "numbers": (LabelError, "labels"), "noise": (FileFormatError, "noise")}
+    for name, (error, words) in cases.items():
+        with pytest.raises(error, match=words):
+            merge_files([a, tmp_path / name], tmp_path / "m")
+    with pytest.raises(FileNotFoundError):
+        merge_files([a, tmp_path / "absent"], tmp_path / "m")

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repsurgery import ClassMoments
+from repsurgery.errors import DataError, LabelError, ShapeError
+from repsurgery.moments import stream
+from repsurgery.moments.stream import stream_moments
+from tests.moments.test_moments import assert_same
+from tests.strategies import relative
+
+
+def batches(X, z, size):
+    return ((X[i : i + size], z[i : i + size]) for i in range(0, len(X), size))
+
+
+def data(n, d, k, seed=0, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 2).astype(dtype), rng.integers(0, k, n)
+
+
+@given(st.integers(1, 400), st.integers(1, 12), st.integers(1, 4), st.integers(1, 90), st.integers(0, 99))
+def test_a_stream_has_the_moments_of_its_rows(n, d, k, size, seed):
+    X, z = data(n, d, k, seed)
+    found, wanted = stream_moments(batches(X, z, size)), ClassMoments.of(X, z)
+    assert found.labels == wanted.labels
+    for label in wanted:
+        assert_same(found[label], wanted[label])
+        assert (found[label].factor is None) == (wanted[label].factor is None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", ">f4"])
+def test_the_size_of_the_batches_changes_no_bit(monkeypatch, dtype):
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 8 * 7 * 16)
+    X, z = data(500, 7, 3)
+    X = X.astype(dtype)
+    found = [stream_moments(batches(X, z, size)) for size in (1, 13, 500)]
+    for label in found[0]:
+        for other in found[1:]:
+            assert np.array_equal(found[0][label].scatter, other[label].scatter)
+            assert np.array_equal(found[0][label].mean, other[label].mean)
+        assert found[0][label].dtype == ClassMoments.of(X, z)[label].dtype
+
+
+def test_rows_that_move_away_from_the_pivot_cost_no_digits(monkeypatch):
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 8 * 5 * 32)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3200, 5))
+    X[32:] += 1e6  # one block before, a hundred after
+    exact = X.astype(np.longdouble)
+    exact -= exact.mean(axis=0)
+    truth = (exact.T @ exact).astype(np.float64)
+    z = np.zeros(len(X), dtype=int)
+    assert relative(stream_moments(batches(X, z, 100))[0].scatter, truth) < 1e-15
+    apart = relative(stream_moments(batches(X[32:], z[32:], 100))[0].scatter, np.cov(X[32:].T, bias=True) * 3168)
+    assert apart < 1e-12
+    monkeypatch.setattr(stream, "FAR", np.inf)
+    one_pivot = relative(stream_moments(batches(X, z, 100))[0].scatter, truth)
+    assert one_pivot > 1e-14
+
+
+def test_bad_batches_are_refused():
+    X, z = data(60, 4, 1)
+    with pytest.raises(ShapeError, match="made for 4"):
+        stream_moments([(X, z), (X[:, :3], z)])
+    with pytest.raises(LabelError, match="one label per row"):
+        stream_moments([(X, z[:-1])])
+    with pytest.raises(DataError, match="one dtype for all"):
+        stream_moments([(X.astype("f4"), z), (X, z)])
+    X[3, 1] = np.nan
+    with pytest.raises(DataError, match="NaN or infinity"):
+        stream_moments([(X, z)])
+    assert len(stream_moments([])) == 0

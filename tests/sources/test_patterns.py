@@ -1,0 +1,134 @@
+"""Names in, shards out: matched, paired, each once, and held against each other before any work."""
+
+import os
+
+import numpy as np
+import pytest
+
+from repsurgery.errors import DataError, DuplicateWarning, LabelError, ParameterError, ShapeError
+from repsurgery.sources import check_shards, count_shard, find_shards
+from tests.sources.written import rows, write_npy, write_parquet
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_npy(tmp_path, rows())
+    return tmp_path
+
+
+def names(shards):
+    return [shard.name.rsplit("/", 1)[1] for shard in shards]
+
+
+def test_patterns_are_matched_in_sorted_order(folder):
+    shards = find_shards([f"{folder}/x*.npy"], labels=[f"{folder}/z*.npy"])
+    assert names(shards) == ["x00.npy", "x01.npy", "x02.npy"]
+    assert [shard.labels.path.name for shard in shards] == ["z00.npy", "z01.npy", "z02.npy"]
+
+
+@pytest.mark.parametrize("way", ["twice", "two patterns", "link", "hard link"])
+def test_a_shard_listed_twice_is_counted_once(folder, way):
+    again = {"twice": "x01.npy", "two patterns": "x0[12].npy", "link": "y.npy", "hard link": "y.npy"}[way]
+    if way == "link":
+        (folder / "y.npy").symlink_to(folder / "x01.npy")
+    if way == "hard link":
+        os.link(folder / "x01.npy", folder / "y.npy")
+    with pytest.warns(DuplicateWarning, match="counted once"):
+        shards = find_shards([f"{folder}/x*.npy", f"{folder}/{again}"], labels=[f"{folder}/z*.npy"])
+    assert names(shards) == ["x00.npy", "x01.npy", "x02.npy"]
+
+
+def test_one_file_of_vectors_with_two_of_labels_is_refused(folder):
+    with pytest.raises(LabelError, match="two files of labels"):
+        find_shards([f"{folder}/x01.npy"] * 2, labels=[f"{folder}/z01.npy", f"{folder}/z02.npy"])
+
+
+def test_numbers_that_sort_differently_are_refused(tmp_path):
+    data = rows(n=22, cuts=range(2, 22, 2))
+    write_npy(tmp_path, data, x="x{}.npy")
+    with pytest.raises(LabelError, match=r"x10\.npy would be read with the labels of z02\.npy.*leading zeros"):
+        find_shards([f"{tmp_path}/x*.npy"], labels=[f"{tmp_path}/z*.npy"])
+    listed = [f"{tmp_path}/x{i}.npy" for i in range(11)]
+    assert len(find_shards(listed, labels=[f"{tmp_path}/z*.npy"])) == 11
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "error", "words"),
+    [
+        (["none*.npy"], {"labels": ["z*.npy"]}, DataError, "Nothing matches"),
+        (["x*.npy"], {"labels": ["none.npy"]}, DataError, "Nothing matches"),
+        (["x*.npy"], {}, LabelError, "--labels"),
+        (["x*.npy"], {"label_column": "label"}, LabelError, "cannot hold labels"),
+        (["x*.npy"], {"labels": ["z0[01].npy"]}, LabelError, "3 files of vectors .* and 2 of labels"),
+        (["."], {"labels": ["z*.npy"]}, DataError, "is a folder"),
+        ([], {"labels": ["z*.npy"]}, ParameterError, "no source"),
+        (["x*.npy"], {"labels": ["z*.npy"], "rows_per_shard": 0}, ParameterError, "at least one row"),
+        (["notes.txt"], {"labels": ["z00.npy"]}, DataError, r"ends in '\.txt'"),
+        (["x00.npy"], {"labels": ["z00.npy"], "columns": ["a", "b"]}, DataError, "is no table"),
+    ],
+)
+def test_words_that_name_nothing(folder, monkeypatch, sources, options, error, words):
+    monkeypatch.chdir(folder)
+    (folder / "notes.txt").write_text("no vectors")
+    with pytest.raises(error, match=words):
+        find_shards(sources, **options)
+
+
+def test_shards_that_do_not_belong_together_are_refused(folder):
+    def check(*more):
+        for i, X in enumerate(more):
+            np.save(folder / f"more{i}.npy", X)
+            np.save(folder / f"other{i}.npy", np.array(["a"] * len(X)))
+        found = find_shards([f"{folder}/x*.npy", f"{folder}/more*.npy"], labels=[f"{folder}/z*", f"{folder}/other*"])
+        check_shards(found)
+
+    with pytest.raises(ShapeError, match=r"x00\.npy and .*more0\.npy differ in width: 6 and 5"):
+        check(np.ones((4, 5), "f4"))
+    with pytest.raises(DataError, match=r"x00\.npy and .*more0\.npy differ in dtype: float32 and float64"):
+        check(np.ones((4, 6)))
+    with pytest.raises(DataError, match=r"more0\.npy is empty"):
+        check(np.ones((0, 6), "f4"))
+    np.save(folder / "z02.npy", np.arange(90))
+    with pytest.raises(LabelError, match="differ in their labels: text and number"):
+        check(np.ones((4, 6), "f4"))
+
+
+def test_a_damaged_shard_does_not_stop_the_others(folder):
+    (folder / "x01.npy").write_bytes(b"noise")
+    found = check_shards(find_shards([f"{folder}/x*.npy"], labels=[f"{folder}/z*.npy"]))
+    assert names(found.shards) == ["x00.npy", "x02.npy"]
+    assert list(found.unreadable) == [f"{folder}/x01.npy"]
+
+
+def test_the_same_shard_twice_in_a_list_is_refused(folder):
+    shards = find_shards([f"{folder}/x*.npy"], labels=[f"{folder}/z*.npy"])
+    with pytest.raises(DataError, match="counted twice"):
+        check_shards([*shards, shards[1]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_counted_located_and_refused(tmp_path, bad):
+    data = rows()
+    where = [3, 40, 41, 42, 43, 44, 199]
+    X = data.X.copy()
+    X[where, 1] = bad
+    X[7] = 3e38  # large, and finite
+    write_parquet(tmp_path / "s.parquet", X, data.z)
+    (shard,) = find_shards([f"{tmp_path}/s.parquet"], label_column="label")
+    for size in (1, 16, None):
+        with pytest.raises(
+            DataError, match=r"^7 rows with NaN or infinity \(3, 40, 41, 42, 43, …\).*--skip-non-finite"
+        ):
+            count_shard(shard, batch_rows=size)
+    counted = count_shard(shard, skip_non_finite=True, batch_rows=16)
+    assert (counted.rows, counted.non_finite.count) == (200, 7)
+    assert sum(m.count for m in counted.moments.values()) == 193
+
+
+def test_a_shard_without_one_finite_row_is_refused(tmp_path):
+    write_parquet(tmp_path / "s.parquet", np.full((5, 3), np.nan, "f4"), np.array(["a"] * 5))
+    (shard,) = find_shards([f"{tmp_path}/s.parquet"], label_column="label")
+    with pytest.raises(DataError, match="only 5 rows with NaN"):
+        count_shard(shard, skip_non_finite=True)
+    with pytest.raises(ParameterError, match="batch_rows is 0"):
+        count_shard(shard, batch_rows=0)
