@@ -104,6 +104,16 @@ def test_bfloat16_is_widened_exactly(tmp_path):
     assert_counts([shard], X.float().numpy(), codes(data.z))
 
 
+def test_a_lost_chunk_of_zarr_is_no_zeros(tmp_path):
+    data = rows()
+    written.write_zarr(tmp_path / "s.zarr", data.X, np.zeros(len(data.X)))  # labels of zeros are stored as no chunk
+    (shard,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], label_column="label")
+    assert_counts([shard], data.X, np.zeros(len(data.X), int))
+    next((tmp_path / "s.zarr" / "vector" / "c" / "1").rglob("*")).unlink()
+    with pytest.raises(DamagedFileError, match=r"s\.zarr has 12 of 13 chunks"):
+        count_shard(shard)
+
+
 def test_nulls_are_rows_that_are_not_finite(tmp_path):
     data = rows(n=20)
     lists = data.X.tolist()

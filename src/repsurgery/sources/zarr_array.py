@@ -28,8 +28,13 @@ class ZarrArray:
         return Header(tuple(array.shape), "str" if dtype.kind in "UTO" else dtype.name)
 
     def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Yield the rows in blocks."""
+        """Yield the rows in blocks; refuse vectors of which chunks are missing, which Zarr would fill with zeros."""
         array = self._array()
+        if len(array.shape) == 2 and array.nchunks_initialized < array.nchunks:
+            raise DamagedFileError(
+                f"{self.path} has {array.nchunks_initialized} of {array.nchunks} chunks; the others would be read as "
+                f"{array.fill_value}. Write it again, with write_empty_chunks where whole chunks are constant."
+            )
         for i in range(start, stop, rows):
             yield np.asarray(array[i : min(i + rows, stop)])
 
