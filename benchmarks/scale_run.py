@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks import machine, shards
 from benchmarks.memory import MIB, ONE_THREAD
 from repsurgery import ClassMoments
+from repsurgery.moments import Moments
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -94,21 +95,21 @@ def stream(data: Path, folder: Path) -> dict[str, Any]:
 
 
 def _plain(data: Path) -> ClassMoments:
-    """Return the moments by the plainest code there is: float64 products about a fixed point, file by file."""
-    from repsurgery.moments import Moments
-
+    """Return the moments by plain code: products about each class's mean in the first file, summed in longdouble."""
+    pivots: dict[int, np.ndarray] = {}
     sums: dict[int, list[Any]] = {}
     for X, z in shards.pieces(data):
         for label in np.unique(z).tolist():
-            Y = X[z == label].astype(np.float64) - 3.0
-            n, total, S = sums.get(label, [0, 0.0, 0.0])
-            sums[label] = [n + len(Y), total + Y.sum(axis=0), S + Y.T @ Y]
-    return ClassMoments(
-        {
-            label: Moments(n, float(n), 3.0 + total / n, S - np.outer(total, total) / n, None, "float32")
-            for label, (n, total, S) in sums.items()
-        }
-    )
+            Y = X[z == label].astype(np.float64)
+            Y -= pivots.setdefault(label, Y.mean(axis=0))
+            n, total, S = sums.get(label, [0, np.longdouble(0), np.longdouble(0)])
+            sums[label] = [n + len(Y), total + Y.sum(axis=0, dtype=np.longdouble), S + Y.T @ Y]
+    return ClassMoments({label: _about_mean(pivots[label], *found) for label, found in sums.items()})
+
+
+def _about_mean(pivot: np.ndarray, n: int, total: np.ndarray, S: np.ndarray) -> Moments:
+    S = (S - np.outer(total, total) / n).astype(np.float64)
+    return Moments(n, float(n), (pivot + total / n).astype(np.float64), S, None, "float32")
 
 
 def _command(data: Path, out: Path, engine: str, workers: int) -> tuple[float, int]:
