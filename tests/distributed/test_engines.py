@@ -83,7 +83,7 @@ def test_a_shard_that_kills_every_worker_is_named_and_the_rest_kept(data, shards
 DRIVER = """
 import sys
 from pathlib import Path
-from repsurgery.distributed import LocalEngine, reduce_shards
+from repsurgery.distributed import make_engine, reduce_shards
 from repsurgery.sources import find_shards
 from tests.distributed.shards import Waiting, Wrapped
 
@@ -94,7 +94,7 @@ if __name__ == "__main__":
         Waiting(shard, folder / "log", folder / "gate") if i in (6, 13) else Wrapped(shard, folder / "log")
         for i, shard in enumerate(shards)
     ]
-    reduce_shards(shards, work_dir=folder / "work", engine=LocalEngine(workers=2))
+    reduce_shards(shards, work_dir=folder / "work", engine=make_engine(sys.argv[2], workers=2))
 """
 
 
@@ -118,24 +118,40 @@ def until(condition, seconds=120.0):
         time.sleep(0.05)
 
 
-def test_a_killed_driver_goes_on_where_it_stopped(data, shards, tmp_path):
-    script = tmp_path / "driver.py"
+def killed_driver(name, folder):
+    """Start a driver, kill it when its two workers wait at the gate of shards 6 and 13, and return its children."""
+    script = folder / "driver.py"
     script.write_text(DRIVER)
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    driver = subprocess.Popen([sys.executable, script, tmp_path], env={**os.environ, "PYTHONPATH": path})
-    work = tmp_path / "work"
-    # both workers wait at a gate then: shards 6 and 13
-    until(lambda: len(list(work.glob("part-*"))) >= 12)
+    driver = subprocess.Popen([sys.executable, script, folder, name], env={**os.environ, "PYTHONPATH": path})
+    until(lambda: len(list((folder / "work").glob("part-*"))) >= 12)
     workers = children(driver.pid)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    assert not (work / "manifest.json").exists()
-    (tmp_path / "gate").touch()
+    assert not (folder / "work" / "manifest.json").exists()
+    (folder / "gate").touch()
+    return workers
+
+
+def test_a_killed_driver_goes_on_where_it_stopped(data, shards, tmp_path):
+    workers, work = killed_driver("local", tmp_path), tmp_path / "work"
     until(lambda: not any(map(alive, workers)))
     again = [Wrapped(shard, tmp_path / "log") for shard in shards]
     found = reduce_shards(again, work_dir=work, engine=LocalEngine(workers=1))
     assert [shard.times_read() for shard in again] == [1] * 20
     assert 14 <= sum(receipt.kept for receipt in found.receipts) < 20
+    assert_exact(found.moments, data.moments)
+    assert_equal_bits(found.moments, one_process(shards, tmp_path / "alone"))
+
+
+@pytest.mark.parametrize("name", ["ray", "dask"])
+def test_a_new_driver_beside_orphaned_workers_is_exact(name, data, shards, tmp_path):
+    """Workers that have lost their driver may go on for a while, on the same parts as the next one."""
+    pytest.importorskip(name)
+    killed_driver(name, tmp_path)
+    again = [Wrapped(shard, tmp_path / "log") for shard in shards]
+    found = reduce_shards(again, work_dir=tmp_path / "work", engine=LocalEngine(workers=1))
+    assert sum(receipt.kept for receipt in found.receipts) >= 12
     assert_exact(found.moments, data.moments)
     assert_equal_bits(found.moments, one_process(shards, tmp_path / "alone"))
 
