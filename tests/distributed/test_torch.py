@@ -69,10 +69,12 @@ def test_an_offset_costs_no_digits_between_ranks(one_rank, monkeypatch):
 
     monkeypatch.setattr(torch_engine, "_gathered", lambda dist, value, group: [value, torch_engine._summary(there)])
     real = torch_engine._about
-    monkeypatch.setattr(torch_engine, "_about", lambda m, mean: real(m, mean) + real(there["a"], mean))
+    monkeypatch.setattr(torch_engine, "_about", lambda m, whole: real(m, whole) + real(there["a"], whole))
     whole = all_reduce_moments(here)["a"]
-    truth = np.cov((data.X - data.X.mean(axis=0)).T, bias=True)
-    assert np.abs(whole.covariance - truth).max() < 1e-9 * np.abs(truth).max()
+    exact = X.astype(np.longdouble)
+    exact -= exact.mean(axis=0)
+    truth = (exact.T @ exact / len(X)).astype(np.float64)
+    assert np.abs(whole.covariance - truth).max() < 1e-14 * np.abs(truth).max()
 
 
 def test_without_torchrun_it_says_how_to_start():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,9 +71,12 @@ def test_an_offset_of_a_million_costs_no_digits(dtype, rows):
     exact = exact - exact.mean(axis=0)
     truth = (exact.T @ exact / rows).astype(np.float64)
     assert relative(Moments.of(X).covariance, truth) < 1e-12
-    halves = Moments.of(X[: rows // 2]) + Moments.of(X[rows // 2 :])
-    # the means themselves are rounded at 1e6 · EPS = 2e-10, which enters the merge once
-    assert relative(halves.covariance, truth) < 1e-9
+    parts = [Moments.of(part) for part in np.array_split(X, 3)]
+    assert relative(sum(parts[1:], parts[0]).covariance, truth) < 1e-14
+    assert relative((sum(parts[1:], parts[0]) - parts[1] + parts[1]).covariance, truth) < 1e-12
+    # a mean rounded at 1e6 · EPS = 2e-10 enters every merge
+    rounded = [replace(part, residue=None) for part in parts]
+    assert relative(sum(rounded[1:], rounded[0]).covariance, truth) > 1e-13
     naive = X.astype(np.float64).T @ X.astype(np.float64) / rows - np.outer(X.mean(0), X.mean(0))
     assert relative(naive, truth) > 1e-6
 

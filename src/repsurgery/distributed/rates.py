@@ -117,7 +117,7 @@ def _part_rates(folder: Path, S: Matrix, clock: Clock) -> tuple[float, float]:
     d = len(S)
     start = clock()
     found = [about_mean(np.zeros(d), np.ones(d), d + 1.0, each) for each in sums]
-    moments = ClassMoments({i: Moments(d + 1, d + 1.0, mean, each, None) for i, (mean, each) in enumerate(found)})
+    moments = ClassMoments({i: Moments(d + 1, d + 1.0, mean, each, None) for i, ((mean, _), each) in enumerate(found)})
     receipt = write_part(folder, moments, {"shard": "probe", "identity": "probe", "rows": 1}, NonFinite())
     write = 2 * S.nbytes / _since(start, clock)
     start = clock()

@@ -1,5 +1,6 @@
 """`all_reduce_moments`: the sum over the ranks of a ``torchrun`` job, by one all-reduce of the scatters."""
 
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from repsurgery.arrays import Label, Matrix, Vector
 from repsurgery.errors import EngineError, MissingExtraError, ShapeError
 from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.merge import gap_between, moved
 
 __all__ = ["all_reduce_moments"]
 
@@ -58,7 +60,7 @@ _Summary = dict[Label, Moments]
 
 
 def _summary(moments: ClassMoments) -> _Summary:
-    return {label: Moments(m.count, m.weight, m.mean, None, None, m.dtype, m.precision) for label, m in moments.items()}
+    return {label: replace(m, dense=None, factor=None) for label, m in moments.items()}
 
 
 def _gathered(distributed: Any, value: _Summary, group: Any) -> list[_Summary]:
@@ -92,20 +94,21 @@ def _dense(
     stack = np.zeros((len(labels), d, d))
     for S, label in zip(stack, labels, strict=True):
         if label in moments:
-            S[:] = _about(moments[label], whole[label].mean)
+            S[:] = _about(moments[label], whole[label])
     on_gpu = distributed.get_backend(group) == "nccl"
     sums = torch.from_numpy(stack)
     sums = sums.cuda() if on_gpu else sums
     distributed.all_reduce(sums, group=group)
     stack = sums.cpu().numpy()
-    return {label: _with_scatter(whole[label], S) for label, S in zip(labels, stack, strict=True)}
+    return {label: replace(whole[label], dense=S) for label, S in zip(labels, stack, strict=True)}
 
 
 def _facts(parts: list[Moments]) -> Moments:
     """Return counts, weights and mean of everything; the mean relative to that of the heaviest part."""
     weight = sum(m.weight for m in parts)
-    pivot = max(parts, key=lambda m: m.weight).mean
-    mean = pivot + sum((m.mean - pivot) * (m.weight / weight) for m in parts)
+    pivot = max(parts, key=lambda m: m.weight).centre
+    step: Vector = sum(gap_between(pivot, m.centre) * (m.weight / weight) for m in parts)  # type: ignore[assignment]
+    mean, residue = moved(pivot, step)
     exact = all(m.precision == "float64" for m in parts)
     return Moments(
         sum(m.count for m in parts),
@@ -115,13 +118,10 @@ def _facts(parts: list[Moments]) -> Moments:
         None,
         "float64" if all(m.dtype == "float64" for m in parts) else "float32",
         "float64" if exact else "float32-products",
+        residue,
     )
 
 
-def _about(m: Moments, mean: Vector) -> Matrix:
-    gap = m.mean - mean
+def _about(m: Moments, whole: Moments) -> Matrix:
+    gap = gap_between(whole.centre, m.centre)
     return m.scatter + m.weight * np.outer(gap, gap)
-
-
-def _with_scatter(m: Moments, S: Matrix) -> Moments:
-    return Moments(m.count, m.weight, m.mean, S, None, m.dtype, m.precision)

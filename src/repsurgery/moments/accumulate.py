@@ -10,7 +10,10 @@ from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
 from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
 
-__all__ = ["about_mean", "factor_of", "pivot_of", "quietly", "scatter_of", "triangle"]
+__all__ = ["Centre", "about_mean", "exact_sum", "factor_of", "pivot_of", "quietly", "scatter_of", "triangle"]
+
+Centre = tuple[Vector, Vector]
+"""A mean (d,) in float64, and the residue (d,) that rounding it left over."""
 
 
 # infinities announce themselves in the result, where they are looked for
@@ -18,8 +21,8 @@ quietly = np.errstate(invalid="ignore", over="ignore")
 
 
 @quietly
-def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Vector, Matrix]:
-    """Return mean (d,) and scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
+def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Centre, Matrix]:
+    """Return the mean and the scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
 
     Rows are shifted by the mean of the first block before they are multiplied, so an offset of 1e6
     costs no digits; the remaining shift is removed by one rank-one correction.
@@ -39,35 +42,42 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
             total += root @ Z
         add(Z)
     weight = float(len(rows)) if w is None else float(w[rows].sum())
-    mean, S = about_mean(pivot, total, weight, add.scatter())
-    _require_usable(X, mean, np.diagonal(S))
-    return mean, S
+    centre, S = about_mean(pivot, total, weight, add.scatter())
+    _require_usable(X, centre[0], np.diagonal(S))
+    return centre, S
 
 
-def about_mean(pivot: Vector, total: Vector, weight: float, S: Matrix) -> tuple[Vector, Matrix]:
+def about_mean(pivot: Vector, total: Vector, weight: float, S: Matrix) -> tuple[Centre, Matrix]:
     """Return mean and scatter about it, from Σ w (x − pivot) and the upper triangle of Σ w (x − pivot)(x − pivot)ᵀ.
 
     ``S`` is in Fortran order and overwritten.
     """
     S = blas.dsyr(-1.0 / weight, total, a=S, lower=0, overwrite_a=1)
     np.maximum(np.diagonal(S), 0.0, out=np.einsum("ii->i", S))
-    return pivot + total / weight, mirror_upper(S)
+    return exact_sum(pivot, total / weight), mirror_upper(S)
+
+
+def exact_sum(a: Vector, b: Vector) -> Centre:
+    """Return a + b, rounded, and what rounding left over: together they are the sum, exactly."""
+    whole = a + b
+    from_b = whole - a
+    return whole, (a - (whole - from_b)) + (b - from_b)
 
 
 @quietly
-def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Vector, Matrix]:
-    """Return mean (d,) and triangular R (n − 1, d) with RᵀR = scatter, for fewer rows than dimensions."""
+def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Centre, Matrix]:
+    """Return the mean and triangular R (n − 1, d) with RᵀR = scatter, for fewer rows than dimensions."""
     pivot = pivot_of(X, rows)
     Z = np.subtract(X[rows], pivot, dtype=np.float64)
     shift = Z.mean(axis=0) if w is None else w[rows] @ Z / w[rows].sum()
     Z -= shift
-    mean = pivot + shift
+    mean, residue = exact_sum(pivot, shift)
     _require_usable(X, mean, Z)
     if w is not None:
         Z *= np.sqrt(w[rows])[:, None]
     R = triangle(Z)[:-1]  # centred rows are linearly dependent, so the last one is rounding
     _require_usable(X, mean, np.square(R).sum(axis=0))
-    return mean, R
+    return (mean, residue), R
 
 
 def triangle(stack: Matrix) -> Matrix:

@@ -157,7 +157,7 @@ def to_contents(moments: ClassMoments) -> Contents:
     """Return the file form of ``moments``."""
     arrays, classes = {}, []
     for i, (label, m) in enumerate(moments.items()):
-        arrays[f"{i}.mean"] = m.mean
+        arrays[f"{i}.mean"], arrays[f"{i}.residue"] = m.centre
         form = "dense" if m.dense is not None else "factor"
         arrays[f"{i}.{form}"] = getattr(m, form)
         facts = {"count": m.count, "weight": m.weight, "dtype": m.dtype, "precision": m.precision}
@@ -188,12 +188,13 @@ def from_contents(contents: Contents) -> ClassMoments:
 def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label, Moments]:
     mean, spread = contents.arrays[f"{i}.mean"], contents.arrays[f"{i}.{facts['form']}"]
     square = facts["form"] == "dense"
-    fits = mean.ndim == 1 and spread.ndim == 2 and spread.shape[1] == len(mean)
+    residue = contents.arrays.get(f"{i}.residue", np.zeros_like(mean))  # older files have none
+    fits = mean.ndim == 1 and residue.shape == mean.shape and spread.ndim == 2 and spread.shape[1] == len(mean)
     if not fits or (square and len(spread) != len(mean)) or facts["count"] < 1 or not facts["weight"] > 0:
         raise FileFormatError(
             f"The moments of class {facts['label']!r} do not fit together: mean {mean.shape}, {facts['form']} "
             f"{spread.shape}, {facts['count']} rows of weight {facts['weight']}. Write the file again."
         )
     dense, factor = (spread, None) if square else (None, spread)
-    m = Moments(facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"])
+    m = Moments(facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"], residue)
     return facts["label"], m

@@ -6,14 +6,16 @@ from scipy.linalg import blas
 
 from repsurgery.arrays import Matrix, Vector
 from repsurgery.linalg.spectrum import fortran
-from repsurgery.moments.accumulate import triangle
+from repsurgery.moments.accumulate import Centre, exact_sum, triangle
 
 __all__ = [
     "downdate_factor",
     "downdate_scatter",
+    "gap_between",
     "merge_factors",
     "merge_mean",
     "merge_scatter",
+    "moved",
     "remove_mean",
 ]
 
@@ -21,11 +23,22 @@ REMOVAL_TOLERANCE = 64 * float(np.finfo(np.float64).eps)
 """Negative variance left by a removal, relative to what was there, up to d times which is rounding."""
 
 
-def merge_mean(wa: float, mean_a: Vector, wb: float, mean_b: Vector) -> Vector:
+def gap_between(a: Centre, b: Centre) -> Vector:
+    """Return the mean of b minus that of a; an offset they share costs no digits."""
+    return (b[0] - a[0]) + (b[1] - a[1])
+
+
+def merge_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
     """Return the mean of both, stepping from the heavier one so that equal means stay equal."""
     if wa < wb:
-        return merge_mean(wb, mean_b, wa, mean_a)
-    return mean_a + (mean_b - mean_a) * (wb / (wa + wb))
+        return merge_mean(wb, b, wa, a)
+    return moved(a, gap_between(a, b) * (wb / (wa + wb)))
+
+
+def moved(centre: Centre, step: Vector) -> Centre:
+    """Return the mean a step further."""
+    mean, residue = exact_sum(centre[0], step)
+    return exact_sum(mean, residue + centre[1])
 
 
 def merge_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, wa: float, wb: float) -> Matrix:
@@ -44,9 +57,9 @@ def merge_factors(Ra: Matrix, Rb: Matrix, gap: Vector, wa: float, wb: float) -> 
     return triangle(np.vstack([Ra, Rb, gap * np.sqrt(wa * wb / (wa + wb))]))
 
 
-def remove_mean(wa: float, mean_a: Vector, wb: float, mean_b: Vector) -> Vector:
+def remove_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
     """Return the mean of what stays when b is taken out of a."""
-    return mean_a + (mean_a - mean_b) * (wb / (wa - wb))
+    return moved(a, gap_between(b, a) * (wb / (wa - wb)))
 
 
 def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -> Matrix | None:

@@ -11,10 +11,11 @@ from repsurgery.errors import ParameterError, ShapeError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
-from repsurgery.moments.accumulate import factor_of, scatter_of
+from repsurgery.moments.accumulate import Centre, factor_of, scatter_of
 from repsurgery.moments.merge import (
     downdate_factor,
     downdate_scatter,
+    gap_between,
     merge_factors,
     merge_mean,
     merge_scatter,
@@ -45,12 +46,14 @@ class Moments:
         The coarsest dtype that went in; it sets the tolerance by which ranks are decided.
     precision : str
         ``"float64"``, or ``"float32-products"`` where any block was multiplied in float32.
+    residue : (d,) array
+        What rounding the mean left over: mean + residue is the mean to twice the digits, so that merging loses none.
 
     Guarantees
     ----------
     Splitting or reordering the rows changes nothing beyond rounding
     (test_splitting_the_rows_never_changes_their_moments).
-    An offset of 1e6 costs no digits of the scatter (test_an_offset_of_a_million_costs_no_digits).
+    An offset of 1e6 costs no digits of the scatter, merged or not (test_an_offset_of_a_million_costs_no_digits).
     a + b - b is a, to rounding of the scatter (test_removing_rows_undoes_adding_them).
     """
 
@@ -61,9 +64,12 @@ class Moments:
     factor: Matrix | None
     dtype: str = "float64"
     precision: Precision = "float64"
+    residue: Vector | None = None
 
     def __post_init__(self) -> None:
-        for name in ("mean", "dense", "factor"):
+        if self.residue is None:
+            object.__setattr__(self, "residue", np.zeros_like(self.mean))
+        for name in ("mean", "dense", "factor", "residue"):
             array = getattr(self, name)
             if array is not None:
                 object.__setattr__(self, name, freeze(array))
@@ -88,10 +94,10 @@ class Moments:
         weight = float(len(rows)) if w is None else float(w[rows].sum())
         dtype = judged_dtype(X)
         if len(rows) < d:
-            mean, R = factor_of(X, rows, w)
-            return cls(len(rows), weight, mean, None, R, dtype)
-        mean, S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
-        return cls(len(rows), weight, mean, S, None, dtype, precision)
+            (mean, residue), R = factor_of(X, rows, w)
+            return cls(len(rows), weight, mean, None, R, dtype, residue=residue)
+        (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
+        return cls(len(rows), weight, mean, S, None, dtype, precision, residue)
 
     @classmethod
     def empty(cls, dim: int) -> "Moments":
@@ -102,6 +108,12 @@ class Moments:
     def dim(self) -> int:
         """The number of features d."""
         return len(self.mean)
+
+    @property
+    def centre(self) -> Centre:
+        """The mean and its residue."""
+        assert self.residue is not None
+        return self.mean, self.residue
 
     @property
     def scatter(self) -> Matrix:
@@ -182,14 +194,14 @@ class Moments:
         if not (self.count and other.count):
             return self if self.count else other
         count, weight = self.count + other.count, self.weight + other.weight
-        mean = merge_mean(self.weight, self.mean, other.weight, other.mean)
-        gap, weights = other.mean - self.mean, (self.weight, other.weight)
+        mean, residue = merge_mean(self.weight, self.centre, other.weight, other.centre)
+        gap, weights = gap_between(self.centre, other.centre), (self.weight, other.weight)
         dense = factor = None
         if self.factor is not None and other.factor is not None and count < self.dim:
             factor = merge_factors(self.factor, other.factor, gap, *weights)
         else:
             dense = merge_scatter(self.scatter, other.scatter, gap, *weights)
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other))
+        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
 
     def __sub__(self, other: "Moments") -> "Moments":
         """Take out rows that were counted in: exact unlearning of those rows."""
@@ -206,8 +218,8 @@ class Moments:
                 f"Cannot remove {other.count} rows of weight {other.weight:g} from {self.count} of weight "
                 f"{self.weight:g}. Subtract only moments of rows that were added before."
             )
-        mean = remove_mean(self.weight, self.mean, other.weight, other.mean)
-        gap, weights = mean - other.mean, (weight, other.weight)
+        mean, residue = remove_mean(self.weight, self.centre, other.weight, other.centre)
+        gap, weights = gap_between(other.centre, (mean, residue)), (weight, other.weight)
         dense = factor = None
         if count < self.dim:
             factor = downdate_factor(_rows(self), _rows(other), gap, *weights, rows=count - 1)
@@ -218,7 +230,7 @@ class Moments:
                 "Removing these rows would leave a negative variance, so they were not all among the rows added. "
                 "Subtract only moments of rows that were added before, with the same weights."
             )
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other))
+        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
 
     def _emptied_by(self, other: "Moments") -> "Moments":
         scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)

@@ -138,10 +138,10 @@ class _Run:
     @quietly
     def moments(self) -> Moments:
         """Return the moments of the blocks, which ends the run."""
-        mean, S = about_mean(self._pivot, self._total, float(self._count), self._S)
+        (mean, residue), S = about_mean(self._pivot, self._total, float(self._count), self._S)
         if not (np.isfinite(mean).all() and np.isfinite(np.diagonal(S)).all()):
             raise DataError(
                 "Rows with NaN or infinity, or with squares that exceed float64. "
                 "Drop or repair them, or divide all rows by a constant."
             )
-        return Moments(self._count, float(self._count), mean, S, None, self._dtype)
+        return Moments(self._count, float(self._count), mean, S, None, self._dtype, residue=residue)
