@@ -8,6 +8,7 @@ __all__ = [
     "DataError",
     "DuplicateWarning",
     "EngineError",
+    "EngineWarning",
     "ExtrapolationWarning",
     "FileFormatError",
     "FoldError",
@@ -153,6 +154,10 @@ class DuplicateWarning(SurgeryWarning):
 
 class NonFiniteWarning(SurgeryWarning):
     """Rows with NaN or infinity were left out, as was asked for; the message says how many and where."""
+
+
+class EngineWarning(SurgeryWarning):
+    """A cluster that answers and has no room for the work yet; it begins when there is. Start workers."""
 
 
 class NotConvergedWarning(SurgeryWarning):

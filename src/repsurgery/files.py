@@ -21,7 +21,16 @@ from safetensors.numpy import save as serialised
 
 from repsurgery.errors import FileFormatError
 
-__all__ = ["FORMAT_VERSION", "Contents", "digest_of", "from_bytes", "read_file", "to_bytes", "write_file"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Contents",
+    "digest_of",
+    "from_bytes",
+    "read_file",
+    "replace_file",
+    "to_bytes",
+    "write_file",
+]
 
 FORMAT_VERSION = 1
 _KEY = "repsurgery"
@@ -48,7 +57,7 @@ def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | No
 
 def write_file(path: str | os.PathLike[str], contents: Contents) -> None:
     """Write ``contents`` atomically: the file is there whole, or as it was before."""
-    _replace(Path(path), to_bytes(contents))
+    replace_file(Path(path), to_bytes(contents))
 
 
 def to_bytes(contents: Contents) -> bytes:
@@ -60,7 +69,8 @@ def to_bytes(contents: Contents) -> bytes:
     return bytes(serialised(arrays, metadata=metadata))
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` atomically."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
     if path.is_dir():

@@ -1,3 +1,10 @@
+from dataclasses import replace
+
+import pytest
+
+from repsurgery.distributed import DEFAULT_RATES
+
+
 def test_a_plan_is_printed_for_one_and_many_workers(run):
     result = run("plan", "--rows", "1e8", "--width", 4096, "--storage", "float16")
     assert result.exit_code == 0, result.output
@@ -20,9 +27,15 @@ def test_a_plan_by_what_was_measured(run, tmp_path, monkeypatch):
     result = run("plan", "--rows", 1000, "--width", 16, "--shards", 4, "--workers", 3, "--measure", tmp_path)
     assert result.exit_code == 0, result.output
     assert "Measured" in result.stdout
+    rates = replace(DEFAULT_RATES, multiply=16 * 16 * 250.0)
+    monkeypatch.setattr("repsurgery.distributed.measure_rates", lambda *args, **options: rates)
+    result = run("plan", "--rows", 1000, "--width", 16, "--shards", 4, "--workers", 1, "--measure", tmp_path)
+    row = next(line for line in result.stdout.splitlines() if line.startswith("│"))
+    assert row.split("│")[4].strip() == "4 s"
 
 
-def test_a_plan_of_half_a_row_is_refused(run):
-    result = run("plan", "--rows", 10.5, "--width", 16)
+@pytest.mark.parametrize("rows", ["10.5", "nan", "inf"])
+def test_a_plan_of_half_a_row_is_refused(run, rows):
+    result = run("plan", "--rows", rows, "--width", 16)
     assert result.exit_code == 1
     assert "whole number" in result.stderr

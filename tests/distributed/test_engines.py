@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from repsurgery import ClassMoments
 from repsurgery.distributed import DaskEngine, LocalEngine, RayEngine, make_engine, ray_dataset_moments, reduce_shards
-from repsurgery.errors import DataError, EngineError, ParameterError, ShardError
+from repsurgery.errors import DataError, EngineError, EngineWarning, ParameterError, ShardError
 from tests.distributed.checks import assert_equal_bits, assert_exact
 from tests.distributed.shards import Dying, Waiting, Wrapped
 from tests.sources.written import write_parquet
@@ -46,8 +47,8 @@ def engine(request):
     if request.param == "ray":
         request.getfixturevalue("ray_here")
         return RayEngine(workers=2)
-    if "agree" in request.node.name:
-        return DaskEngine(workers=2)
+    if "killed" in request.node.name:
+        return DaskEngine(workers=2)  # how many deaths are forgiven is decided where the scheduler is started
     return DaskEngine(address=request.getfixturevalue("dask_address"))
 
 
@@ -172,6 +173,26 @@ def test_an_interrupted_driver_takes_its_workers_along(shards, tmp_path):
     assert not children(os.getpid()) or not any("spawn_main" in _command(pid) for pid in children(os.getpid()))
 
 
+@pytest.mark.parametrize("name", ["local", "dask"])
+def test_ctrl_c_is_heard_by_the_driver_alone(name, shards, tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    driver = subprocess.Popen(
+        [sys.executable, script, tmp_path, name],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until(lambda: len(list((tmp_path / "work").glob("part-*"))) >= 12)
+    os.killpg(driver.pid, signal.SIGINT)
+    (tmp_path / "gate").touch()
+    said = driver.communicate(timeout=120)[1]
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert said.count("Traceback") == 1, said
+
+
 def _command(pid):
     return Path(f"/proc/{pid}/cmdline").read_text()
 
@@ -189,6 +210,43 @@ def test_a_dead_address_is_told_within_seconds(name, listening, monkeypatch):
         address = f"127.0.0.1:{line.getsockname()[1]}"
         with pytest.raises(EngineError, match=rf"no {name.capitalize()} cluster at {address}.*correct the address"):
             make_engine(name, address=address).__enter__()
+
+
+SCHEDULER = """
+import asyncio
+from dask.distributed import Scheduler
+
+async def main():
+    async with Scheduler(port=0, host="127.0.0.1", dashboard_address=":0") as scheduler:
+        print(scheduler.address, flush=True)
+        await scheduler.finished()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def scheduler():
+    """A scheduler that nobody works for."""
+    pytest.importorskip("dask.distributed")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    yield process, process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_cluster_without_workers_and_one_that_is_lost_are_told(scheduler, shards, tmp_path):
+    process, address = scheduler
+    with (
+        pytest.warns(EngineWarning, match=f"scheduler at {address} has no workers yet"),
+        DaskEngine(address=address) as running,
+    ):
+        Timer(1.0, process.kill).start()
+        with pytest.raises(EngineError, match=r"cluster is gone.*run again"):
+            list(running.map(abs, [1, 2]))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")  # Ray Data deprecates its own defaults

@@ -1,6 +1,8 @@
 """Moments of several machines into one, and nothing twice."""
 
+import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from repsurgery import ClassMoments
 from repsurgery.distributed import LocalEngine, merge_files, reduce_shards
 from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError
+from repsurgery.sources import find_shards
 from tests.distributed.checks import assert_exact
 
 
@@ -37,15 +40,46 @@ def test_merging_refuses_to_count_twice(tmp_path, counted):
     a, b, c = counted("a", slice(0, 7)), counted("b", slice(6, 9)), counted("c", slice(9, 12))
     shutil.copy(a, tmp_path / "copy")
     (tmp_path / "link").symlink_to(a)
-    for other, words in (("a", "twice"), ("link", "twice"), ("copy", "same moments"), ("b", "counted 1 shards both")):
+    for other, words in (
+        ("a", "twice"),
+        ("link", "twice"),
+        ("copy", "same moments"),
+        ("b", "share the rows of 1 shards"),
+    ):
         with pytest.raises(DataError, match=words):
             merge_files([a, c, tmp_path / other], tmp_path / "m")
     merge_files([b, c], tmp_path / "bc")
-    with pytest.raises(DataError, match="counted 1 shards both"):
+    with pytest.raises(DataError, match="share the rows of 1 shards"):
         merge_files([tmp_path / "bc", a], tmp_path / "m")
     with pytest.raises(DataError, match="at least two"):
         merge_files([a], tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("change", ["cut", "touched", "copied", "read again without what is not finite"])
+def test_the_same_rows_under_another_name_are_refused(tmp_path, counted, shards, change):
+    a = counted("a", slice(0, 2))
+    options, labels = {}, tmp_path / "z01.npy"
+    again = replace(shards[1], start=10, stop=20) if change == "cut" else shards[1]
+    if change == "touched":
+        os.utime(tmp_path / "x01.npy", (1, 1))
+    elif change == "copied":
+        shutil.copy(tmp_path / "x01.npy", tmp_path / "y.npy")
+        again = find_shards([str(tmp_path / "y.npy")], labels=[str(labels)])[0]
+    elif change != "cut":
+        options = {"skip_non_finite": True}
+    given = [again, *shards[2:4]]
+    reduce_shards(given, work_dir=tmp_path / "b.work", engine=LocalEngine(workers=1), **options).save(tmp_path / "b")
+    with pytest.raises(DataError, match="share the rows of 1 shards"):
+        merge_files([a, tmp_path / "b"], tmp_path / "m")
+
+
+def test_pieces_of_one_file_that_do_not_overlap_are_merged(tmp_path, data, shards):
+    for name, rows in (("a", (0, 10)), ("b", (10, 30))):
+        piece = replace(shards[0], start=rows[0], stop=rows[1])
+        reduce_shards([piece], work_dir=tmp_path / name, engine=LocalEngine(workers=1)).save(tmp_path / f"{name}.st")
+    merged = merge_files([tmp_path / "a.st", tmp_path / "b.st"], tmp_path / "m")
+    assert_exact(merged, ClassMoments.of(data.X[:30], data.z[:30]))
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path, counted):

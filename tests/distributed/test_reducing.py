@@ -7,6 +7,8 @@ import random
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +17,17 @@ import pytest
 from repsurgery import ClassMoments, files
 from repsurgery.distributed import LocalEngine, reduce_shards
 from repsurgery.distributed import reducing as reducing_module
-from repsurgery.errors import CacheWarning, DuplicateWarning, FileFormatError, NonFiniteWarning, ShapeError, ShardError
+from repsurgery.distributed import work as work_module
+from repsurgery.errors import (
+    CacheWarning,
+    DuplicateWarning,
+    FileFormatError,
+    NonFiniteWarning,
+    ParameterError,
+    ShapeError,
+    ShardError,
+)
+from repsurgery.sources import count_shard, find_shards
 from tests.distributed.checks import assert_equal_bits, assert_exact
 from tests.distributed.shards import Wrapped
 
@@ -62,12 +74,16 @@ def test_a_finished_shard_is_not_read_again(tmp_path, data, logged, reduced):
     assert not list((tmp_path / "work").glob("sums-*"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "another part", "no receipt"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "another part", "no receipt"])
 def test_a_damaged_part_is_counted_anew(tmp_path, data, logged, reduced, damage):
     reduced(logged)
     victim, other = parts(tmp_path)[3:5]
     if damage == "cut":
         victim.write_bytes(victim.read_bytes()[:-9])
+    elif damage == "flipped":
+        held = bytearray(victim.read_bytes())
+        held[-9] ^= 1
+        victim.write_bytes(held)
     elif damage == "another part":
         shutil.copy(other, victim)
     else:
@@ -182,15 +198,13 @@ def test_a_full_disk_stops_the_work_and_leaves_no_half_file(tmp_path, data, logg
         with pytest.raises(ShardError, match=r"x04\.npy.*No space left on device.*The 4 others are kept"):
             reduced(logged)
     assert sum(shard.times_read() for shard in logged) == 5
-    assert sorted(path.name for path in (tmp_path / "work").iterdir() if not path.name.startswith("part-")) == [
-        "manifest.json"
-    ]
+    assert all(path.name.startswith("part-") for path in (tmp_path / "work").iterdir())
     found = reduced(logged)
     assert sum(receipt.kept for receipt in found.receipts) == 4
     assert_exact(found.moments, data.moments)
     with monkeypatch.context() as patched:
         fail_on_write(patched, 0)
-        with pytest.raises(OSError, match=r"m\.safetensors could not be written .*every shard is kept"):
+        with pytest.raises(OSError, match=r"m\.safetensors could not be written .*every shard is kept$"):
             found.save(tmp_path / "m.safetensors")
     assert not list(tmp_path.glob("*m.safetensors*"))
     found.save(tmp_path / "m.safetensors")
@@ -234,6 +248,59 @@ def test_parts_that_do_not_add_up_are_refused(shards, reduced, monkeypatch):
     whole = reducing_module.merge_parts
     monkeypatch.setattr(reducing_module, "merge_parts", lambda paths: whole(paths[:-1]))
     with pytest.raises(FileFormatError, match="do not add up"):
+        reduced(shards)
+
+
+def test_rows_that_were_read_and_not_counted_are_missed(shards, reduced, monkeypatch):
+    def forgetful(shard, **options):
+        counted = count_shard(shard, **options)
+        return replace(counted, rows=counted.rows + 1)
+
+    monkeypatch.setattr(work_module, "count_shard", forgetful)
+    with pytest.raises(FileFormatError, match="do not add up"):
+        reduced(shards)
+
+
+def test_the_manifest_is_no_shard(tmp_path, data, shards, reduced):
+    (tmp_path / "work" / "manifest.json").mkdir(parents=True)
+    with pytest.warns(CacheWarning, match=r"manifest\.json could not be written"):
+        assert_exact(reduced(shards).moments, data.moments)
+
+
+def test_many_drivers_write_one_manifest(tmp_path, shards, reduced):
+    receipts = list(reduced(shards).receipts)
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(reducing_module._write_manifest, tmp_path / "work", receipts, []) for _ in range(200)]
+        for job in jobs:
+            job.result()
+    assert len(json.loads((tmp_path / "work" / "manifest.json").read_text())["shards"]) == 20
+
+
+def test_names_that_are_no_utf8(tmp_path, data, reduced):
+    odd = os.fsdecode(b"x\xff")
+    try:
+        np.save(tmp_path / f"{odd}.npy", data.X)
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    np.save(tmp_path / "z.npy", data.z)
+    found = reduced(find_shards([f"{tmp_path}/{odd}.npy"], labels=[f"{tmp_path}/z.npy"]))
+    assert_exact(found.moments, data.moments)
+    manifest = json.loads((tmp_path / "work" / "manifest.json").read_text())
+    assert manifest["shards"][0]["shard"].endswith(f"{odd}.npy")
+
+
+def test_a_file_is_no_work_folder(tmp_path, shards):
+    for place in (tmp_path / "x00.npy", tmp_path / "x00.npy" / "work"):
+        with pytest.raises(ParameterError, match="name a folder"):
+            reduce_shards(shards, work_dir=place, engine=ONE())
+
+
+def test_a_folder_that_takes_no_sums_is_told(shards, reduced, monkeypatch):
+    def refuse(**options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(reducing_module, "TemporaryDirectory", refuse)
+    with pytest.raises(ShardError, match=r"cannot be written to .*Read-only.* All parts are kept"):
         reduced(shards)
 
 

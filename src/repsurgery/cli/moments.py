@@ -57,7 +57,7 @@ def moments(
             split=split,
             rows_per_shard=rows_per_shard,
         )
-        with _progress(console) as advance:
+        with _interruptible(console, folder), _progress(console) as advance:
             found = reduce_shards(
                 shards,
                 work_dir=folder,
@@ -87,6 +87,17 @@ def _require_writable(out: Path) -> None:
         raise ParameterError(f"There is no folder {out.parent} to write {out.name} into. Create it first.")
     if not os.access(out.parent, os.W_OK):
         raise ParameterError(f"Nothing can be written into {out.parent}. Name another folder.")
+
+
+@contextmanager
+def _interruptible(console: Console, folder: Path) -> Iterator[None]:
+    """Say on Ctrl-C what is kept, and leave as the shell expects it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"Interrupted. What is finished is kept in {folder}; the same command goes on."
+        console.print(escape(text), highlight=False)
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """``repsurgery plan``: what the moments of very many rows will cost, before anything is begun."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,7 +33,7 @@ def plan(
     from repsurgery.distributed import plan as plan_of
     from repsurgery.report import Table
 
-    if rows != int(rows):
+    if not (math.isfinite(rows) and rows == int(rows)):
         raise ParameterError(f"rows is {rows}; it must be a whole number.")
     counts = workers or WORKERS
     # one plan first: what is wrong with the numbers is told before a probe of seconds

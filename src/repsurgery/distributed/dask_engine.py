@@ -1,8 +1,11 @@
 """`DaskEngine`: Dask futures, on a cluster or on processes of this machine."""
 
 import logging
+import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from threading import current_thread, main_thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,7 +13,7 @@ from joblib import cpu_count
 
 from repsurgery.distributed.addresses import DASK, SECONDS, require_reachable
 from repsurgery.distributed.base import RETRIES, lost
-from repsurgery.errors import EngineError, MissingExtraError, ParameterError
+from repsurgery.errors import EngineError, EngineWarning, MissingExtraError, ParameterError
 
 __all__ = ["DaskEngine"]
 
@@ -42,13 +45,18 @@ class DaskEngine:
         if self._address is not None:
             require_reachable(self._address, DASK)
             self._client = self._open.enter_context(self._reached(self._address))
+            if not self._client.scheduler_info()["workers"]:
+                # no error: a cluster that adapts starts workers when there is work
+                text = f"The scheduler at {self._address} has no workers yet; the work begins when one joins."
+                warnings.warn(text, EngineWarning, stacklevel=2)
             return self
-        cluster = self._distributed.LocalCluster(
-            n_workers=self._workers or cpu_count(),
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        )
+        with _without_interrupts():
+            cluster = self._distributed.LocalCluster(
+                n_workers=self._workers or cpu_count(),
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
         self._open.enter_context(cluster)
         self._client = self._open.enter_context(self._distributed.Client(cluster))
         return self
@@ -70,6 +78,21 @@ class DaskEngine:
         futures = self._client.map(function, jobs, pure=False, retries=RETRIES, batch_size=1000)
         index = {future.key: i for i, future in enumerate(futures)}
         for future in self._distributed.as_completed(futures):
+            if self._client.status != "running":
+                raise EngineError("The Dask cluster is gone. What is finished is kept: start it, and run again.")
             i = index[future.key]
             yield i, future.result() if future.status == "finished" else lost(type(future.exception()).__name__)
             future.release()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let processes that are started here not hear Ctrl-C: the driver ends them."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,16 +1,17 @@
 """`merge_files`: moments from several machines into one, and no rows twice."""
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from repsurgery.arrays import Label
-from repsurgery.distributed.parts import read_part, write_moments
+from repsurgery.distributed.parts import Origin, read_part, write_moments
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.files import digest_of
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
+from repsurgery.sources.extent import Extent
 
 __all__ = ["merge_files"]
 
@@ -23,7 +24,9 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     Raises
     ------
     DataError
-        The same file twice, a copy of it, or two files that counted the same shard.
+        The same file twice, a copy of it, or two files that counted the same shard, a copy of it, or pieces of one
+        file that overlap. What cannot be seen: pieces of a file that was touched or copied in between, and files
+        written by ``ClassMoments.save``, which keep no origins.
     ShapeError, LabelError
         Files of different widths, or with labels of different kinds.
 
@@ -37,32 +40,47 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     twice = [path for path, count in Counter(path.resolve() for path in paths).items() if count > 1]
     if twice:
         raise DataError(f"{twice[0]} is listed twice; its rows would be counted twice. List it once.")
-    total, shards, seen = ClassMoments(), dict[str, Path](), dict[str, Path]()
+    total, seen = ClassMoments(), _Seen()
     for path in paths:
-        moments, counted = read_part(path)
-        _require_new(path, moments, counted, shards, seen)
+        moments, origins = read_part(path)
+        seen.add(path, moments, origins)
         if len(total):
             _require_alike(paths[0], total, path, moments)
         total += moments
-    write_moments(Path(out), total, list(shards))
+    write_moments(Path(out), total, seen.origins)
     return total
 
 
-def _require_new(
-    path: Path, moments: ClassMoments, counted: list[str], shards: dict[str, Path], seen: dict[str, Path]
-) -> None:
-    held = to_contents(moments)
-    digest = digest_of(held.arrays, held.header)
-    if digest in seen:
-        raise DataError(f"{path} holds the same moments as {seen[digest]}; its rows would be counted twice.")
-    seen[digest] = path
-    shared = [shard for shard in counted if shard in shards]
-    if shared:
-        raise DataError(
-            f"{path} and {shards[shared[0]]} have counted {len(shared)} shards both; their rows would be counted "
-            "twice. Merge files of different shards."
-        )
-    shards.update(dict.fromkeys(counted, path))
+class _Seen:
+    """What was merged so far: whole files by their moments, shards by their moments and by their extents."""
+
+    def __init__(self) -> None:
+        self.origins: list[Origin] = []
+        self._files: dict[str, Path] = {}
+        self._digests: dict[str, Path] = {}
+        self._places: dict[str, list[tuple[Extent, Path]]] = defaultdict(list)
+
+    def add(self, path: Path, moments: ClassMoments, origins: list[Origin]) -> None:
+        """Take a file in, or refuse rows that are there already."""
+        held = to_contents(moments)
+        digest = digest_of(held.arrays, held.header)
+        if digest in self._files:
+            raise DataError(f"{path} holds the same moments as {self._files[digest]}; its rows would be counted twice.")
+        self._files[digest] = path
+        shared = [other for other in map(self._holder, origins) if other is not None]
+        if shared:
+            raise DataError(
+                f"{path} and {shared[0]} share the rows of {len(shared)} shards, which would be counted twice. "
+                "Merge files of different rows."
+            )
+        for origin in origins:
+            self.origins.append(origin)
+            self._digests[origin.digest] = path
+            self._places[origin.extent.place].append((origin.extent, path))
+
+    def _holder(self, origin: Origin) -> Path | None:
+        meeting = (path for extent, path in self._places.get(origin.extent.place, []) if extent.meets(origin.extent))
+        return self._digests.get(origin.digest) or next(meeting, None)
 
 
 def _require_alike(first: Path, total: ClassMoments, path: Path, moments: ClassMoments) -> None:

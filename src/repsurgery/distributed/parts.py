@@ -3,18 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import Any
 
 from repsurgery.errors import FileFormatError
 from repsurgery.files import Contents, digest_of, read_file, write_file
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import KIND, from_contents, to_contents
-from repsurgery.sources.counting import NonFinite
+from repsurgery.sources.counting import Counted, NonFinite
+from repsurgery.sources.extent import Extent
 
-__all__ = ["Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
+__all__ = ["Origin", "Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
 
 PREFIX = "part-"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows came from: a digest of their moments, which copies share, and their extent, which pieces share."""
+
+    digest: str
+    extent: Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,8 @@ class Receipt:
         Rows counted, by class.
     non_finite : NonFinite
         Rows left out.
+    extent : Extent
+        Which rows of which place.
     digest : str
         Of the moments: two shards with the same digest hold the same rows.
     kept : bool
@@ -46,6 +57,7 @@ class Receipt:
     rows: int
     counts: Mapping[str, int]
     non_finite: NonFinite
+    extent: Extent
     digest: str
     kept: bool = False
     mended: bool = False
@@ -55,24 +67,30 @@ class Receipt:
         """The name of the part's file."""
         return part_name(self.identity)
 
+    @property
+    def origin(self) -> Origin:
+        """What a file of moments keeps of this shard."""
+        return Origin(self.digest, self.extent)
+
 
 def part_name(identity: str) -> str:
     """Return the file name of the part of a shard."""
     return f"{PREFIX}{identity[:32]}.safetensors"
 
 
-def write_part(folder: Path, moments: ClassMoments, facts: Mapping[str, Any], non_finite: NonFinite) -> Receipt:
+def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, extent: Extent) -> Receipt:
     """Write the moments of a shard, with its receipt in the header; the file is there whole or not at all."""
-    held = to_contents(moments)
+    held = to_contents(counted.moments)
     receipt = Receipt(
-        shard=facts["shard"],
-        identity=facts["identity"],
-        rows=facts["rows"],
-        counts={str(label): m.count for label, m in moments.items()},
-        non_finite=non_finite,
+        shard=shard,
+        identity=identity,
+        rows=counted.rows,
+        counts={str(label): m.count for label, m in counted.moments.items()},
+        non_finite=counted.non_finite,
+        extent=extent,
         digest=digest_of(held.arrays, {"classes": held.header["classes"]}),
     )
-    header = {**held.header, "receipt": asdict(receipt), "shards": [receipt.identity]}
+    header = {**held.header, "receipt": asdict(receipt), "shards": [_entry(receipt.origin)]}
     write_file(folder / receipt.part, Contents(KIND, header, held.arrays))
     return receipt
 
@@ -94,6 +112,7 @@ def read_receipt(folder: Path, identity: str) -> Receipt | None:
         facts = dict(contents.header["receipt"])
         bad = facts["non_finite"]
         facts["non_finite"] = NonFinite(bad["count"], tuple(bad["first"]))
+        facts["extent"] = Extent(**facts["extent"])
         receipt = Receipt(**{**facts, "kept": True})
     except (KeyError, TypeError) as error:
         raise FileFormatError(f"{path} holds no receipt of a shard ({error!r}).") from error
@@ -102,22 +121,26 @@ def read_receipt(folder: Path, identity: str) -> Receipt | None:
     return receipt
 
 
-def read_part(path: Path) -> tuple[ClassMoments, list[str]]:
-    """Return moments from a file and the identities of the shards they were counted from, as far as it tells."""
+def read_part(path: Path) -> tuple[ClassMoments, list[Origin]]:
+    """Return moments from a file and the origins of their rows, as far as it tells."""
     contents = read_file(path, kind=KIND)
-    return from_contents(contents), list(contents.header.get("shards", []))
+    try:
+        origins = [Origin(entry[0], Extent(*entry[1:])) for entry in contents.header.get("shards", [])]
+    except (TypeError, IndexError) as error:
+        raise FileFormatError(f"{path} does not say which shards it holds ({error!r}). Write it again.") from error
+    return from_contents(contents), origins
 
 
-def merge_parts(paths: Sequence[Path]) -> tuple[ClassMoments, list[str]]:
-    """Return the sum of the moments in files, added in the given order, and the identities in it."""
-    return reduce(_sum, map(read_part, paths))
+def merge_parts(paths: Sequence[Path]) -> ClassMoments:
+    """Return the sum of the moments in files, added in the given order."""
+    return reduce(add, (ClassMoments.load(path) for path in paths))
 
 
-def _sum(a: tuple[ClassMoments, list[str]], b: tuple[ClassMoments, list[str]]) -> tuple[ClassMoments, list[str]]:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def write_moments(path: Path, moments: ClassMoments, shards: Sequence[str]) -> None:
-    """Write moments as ``ClassMoments.save`` does, with the identities of the shards they were counted from."""
+def write_moments(path: Path, moments: ClassMoments, origins: Sequence[Origin]) -> None:
+    """Write moments as ``ClassMoments.save`` does, with the origins of their rows."""
     held = to_contents(moments)
-    write_file(path, Contents(KIND, {**held.header, "shards": list(shards)}, held.arrays))
+    write_file(path, Contents(KIND, {**held.header, "shards": list(map(_entry, origins))}, held.arrays))
+
+
+def _entry(origin: Origin) -> list[str | int | None]:
+    return [origin.digest, origin.extent.place, origin.extent.start, origin.extent.stop]

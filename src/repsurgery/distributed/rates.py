@@ -19,7 +19,8 @@ from repsurgery.errors import ParameterError
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.accumulate import about_mean
 from repsurgery.moments.stream import block_rows
-from repsurgery.sources.counting import BATCH_BYTES, NonFinite, non_finite_rows
+from repsurgery.sources.counting import BATCH_BYTES, Counted, NonFinite, non_finite_rows
+from repsurgery.sources.extent import Extent
 
 __all__ = ["measure_rates"]
 
@@ -118,7 +119,9 @@ def _part_rates(folder: Path, S: Matrix, clock: Clock) -> tuple[float, float]:
     start = clock()
     found = [about_mean(np.zeros(d), np.ones(d), d + 1.0, each) for each in sums]
     moments = ClassMoments({i: Moments(d + 1, d + 1.0, mean, each, None) for i, ((mean, _), each) in enumerate(found)})
-    receipt = write_part(folder, moments, {"shard": "probe", "identity": "probe", "rows": 1}, NonFinite())
+    receipt = write_part(
+        folder, Counted(moments, d, NonFinite()), shard="probe", identity="probe", extent=Extent("probe")
+    )
     write = 2 * S.nbytes / _since(start, clock)
     start = clock()
     moments + read_part(folder / receipt.part)[0]

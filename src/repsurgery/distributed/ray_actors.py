@@ -2,6 +2,7 @@
 
 import heapq
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from repsurgery.arrays import Label
 from repsurgery.distributed.base import RETRIES, lost
 from repsurgery.distributed.ray_engine import RayEngine
 from repsurgery.distributed.reading import Reading, make_reading
-from repsurgery.errors import EngineError, ParameterError
+from repsurgery.errors import EngineError, EngineWarning, ParameterError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 
@@ -98,8 +99,7 @@ def ray_class_moments(
         import ray as untyped
 
         ray: Any = untyped
-        if address is None:
-            _require_room(ray.cluster_resources(), num_cpus, num_gpus)
+        _require_room(ray.cluster_resources(), num_cpus, num_gpus, may_grow=address is not None)
         reader = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus)(_Reader)
         given = ray.put((load, job, chunks, "cuda" if num_gpus else None))
         with _Pool(ray, lambda: reader.remote(given), actors) as pool:
@@ -120,13 +120,14 @@ def _check(load: Any, actors: int, chunks: int) -> None:
             raise ParameterError(f"{name} is {value}; there must be at least one.")
 
 
-def _require_room(there: dict[str, float], num_cpus: float, num_gpus: float) -> None:
+def _require_room(there: dict[str, float], num_cpus: float, num_gpus: float, *, may_grow: bool) -> None:
     for name, needed in (("CPU", num_cpus), ("GPU", num_gpus)):
-        if there.get(name, 0) < needed:
-            raise EngineError(
-                f"An actor needs {needed:g} {name}, and this Ray has {there.get(name, 0):g}; it would wait for ever. "
-                f"Lower num_{name.lower()}s."
-            )
+        if there.get(name, 0) >= needed:
+            continue
+        text = f"An actor needs {needed:g} {name}, and this Ray has {there.get(name, 0):g}"
+        if not may_grow:
+            raise EngineError(f"{text}; it would wait for ever. Lower num_{name.lower()}s.")
+        warnings.warn(f"{text}; the work begins when a node with as many joins.", EngineWarning, stacklevel=3)
 
 
 class _Reader:

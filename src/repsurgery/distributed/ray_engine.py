@@ -2,13 +2,14 @@
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from repsurgery.distributed.addresses import RAY, require_reachable
 from repsurgery.distributed.base import RETRIES, lost
-from repsurgery.errors import EngineError, MissingExtraError, ParameterError
+from repsurgery.errors import EngineError, EngineWarning, MissingExtraError, ParameterError
 
 __all__ = ["RayEngine"]
 
@@ -69,7 +70,13 @@ class RayEngine:
         """Yield (index, result) as they come."""
         ray = self._ray
         task = ray.remote(num_cpus=1, max_retries=RETRIES)(function)
-        at_a_time = self._workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if cores < 1:
+            # no error: a cluster that adapts starts nodes when there is work
+            warnings.warn(
+                "This Ray cluster has no cores yet; the work begins when a node joins.", EngineWarning, stacklevel=2
+            )
+        at_a_time = self._workers or max(1, cores)
         left = iter(enumerate(jobs))
         running: dict[Any, int] = {}
         while True:
@@ -83,6 +90,10 @@ class RayEngine:
             i = running.pop(done[0])
             try:
                 result = ray.get(done[0])
+            except (ray.exceptions.LocalRayletDiedError, ray.exceptions.RaySystemError) as error:
+                raise EngineError(
+                    "The Ray cluster is gone. What is finished is kept: start it, and run again."
+                ) from error
             except ray.exceptions.RayError as error:
                 result = lost(type(error).__name__)
             yield i, result

@@ -5,8 +5,8 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,15 @@ from repsurgery.distributed.base import Engine, Failure
 from repsurgery.distributed.local import LocalEngine
 from repsurgery.distributed.parts import PREFIX, Receipt, merge_parts, write_moments
 from repsurgery.distributed.work import CountJob, MergeJob, count, full_disk, merge
-from repsurgery.errors import CacheWarning, DuplicateWarning, FileFormatError, NonFiniteWarning, ShardError
+from repsurgery.errors import (
+    CacheWarning,
+    DuplicateWarning,
+    FileFormatError,
+    NonFiniteWarning,
+    ParameterError,
+    ShardError,
+)
+from repsurgery.files import replace_file
 from repsurgery.moments import ClassMoments
 from repsurgery.sources import Shard, check_shards
 from repsurgery.sources.counting import check_batch_rows
@@ -27,6 +35,7 @@ ARITY = 8
 """So many parts are added up by one worker; the tree depends on the shards' names alone, never on who was first."""
 SHOWN = 10
 SUMS = "sums-"
+MANIFEST = "manifest.json"
 STALE_SECONDS = 3600.0
 
 
@@ -47,20 +56,16 @@ class Reduced:
         """Rows left out."""
         return sum(receipt.non_finite.count for receipt in self.receipts)
 
-    @property
-    def identities(self) -> list[str]:
-        """The shards that were counted, by their identities."""
-        return [receipt.identity for receipt in self.receipts]
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the moments, with the identities of the shards, so that merging can tell what was counted."""
+        """Write the moments, with the origins of their rows, so that merging can tell what was counted."""
         try:
-            write_moments(Path(path), self.moments, self.identities)
+            write_moments(Path(path), self.moments, [receipt.origin for receipt in self.receipts])
         except OSError as error:
             if not full_disk(error):
                 raise
-            remedy = "Free some space and run again: every shard is kept"
-            raise OSError(error.errno, f"{path} could not be written ({error.strerror}). {remedy}") from error
+            raise OSError(
+                error.errno, f"{path} could not be written ({error.strerror}); every shard is kept"
+            ) from error
 
 
 def reduce_shards(
@@ -107,8 +112,7 @@ def reduce_shards(
     """
     check_batch_rows(batch_rows)
     checked = check_shards(shards)
-    folder = Path(work_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _made(Path(work_dir))
     _sweep(folder)
     ordered = sorted(checked.shards, key=lambda shard: shard.name)
     identities = [identity_of(shard, skip_non_finite=skip_non_finite) for shard in ordered]
@@ -146,15 +150,37 @@ def _count_all(
 
 def _merge_all(engine: Engine, receipts: list[Receipt], folder: Path) -> ClassMoments:
     parts = [folder / receipt.part for receipt in receipts]
-    with TemporaryDirectory(dir=folder, prefix=SUMS) as sums:
+    with _sums(folder) as sums:
         while len(parts) > ARITY:
             groups = [tuple(parts[i : i + ARITY]) for i in range(0, len(parts), ARITY)]
-            jobs = [MergeJob(group, Path(sums) / f"{len(parts)}-{i}.safetensors") for i, group in enumerate(groups)]
+            jobs = [MergeJob(group, sums / f"{len(parts)}-{i}.safetensors") for i, group in enumerate(groups)]
             for _, result in engine.map(merge, jobs):
                 if isinstance(result, Failure):
                     raise ShardError(f"Adding up the parts failed: {result.message}. All parts are kept; run again.")
             parts = [job.out for job in jobs]
-        return merge_parts(parts)[0]
+        return merge_parts(parts)
+
+
+@contextmanager
+def _sums(folder: Path) -> Iterator[Path]:
+    """Make a folder for sums where all workers can write."""
+    try:
+        made = TemporaryDirectory(dir=folder, prefix=SUMS)
+    except OSError as error:
+        raise ShardError(
+            f"The parts cannot be added up: {folder} cannot be written to ({error.strerror}). All parts are kept; "
+            "mend this and run again."
+        ) from error
+    with made as name:
+        yield Path(name)
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ParameterError(f"work_dir is {folder}, where a file is in the way; name a folder.") from error
+    return folder
 
 
 def _sweep(folder: Path) -> None:
@@ -168,18 +194,19 @@ def _sweep(folder: Path) -> None:
 def _write_manifest(folder: Path, receipts: list[Receipt], failures: list[str]) -> None:
     entries = [{"part": receipt.part, **asdict(receipt)} for receipt in receipts]
     text = json.dumps({"shards": entries, "failures": failures}, indent=1, ensure_ascii=False)
-    new = folder / "manifest.json.new"
     try:
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(folder / "manifest.json")
+        # a name that is no UTF-8 is written with escapes, which JSON reads back
+        replace_file(folder / MANIFEST, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
-        new.unlink(missing_ok=True)
-        failures.append(f"{folder / 'manifest.json'} could not be written ({error.strerror})")
+        if not failures:  # which are worse, and told anyway
+            text = f"{folder / MANIFEST} could not be written ({error.strerror}); the parts themselves are whole."
+            warnings.warn(text, CacheWarning, stacklevel=3)
 
 
 def _require_whole(moments: ClassMoments, receipts: list[Receipt]) -> None:
-    counted = sum(sum(receipt.counts.values()) for receipt in receipts)
-    if sum(m.count for m in moments.values()) != counted:
+    counted = [sum(receipt.counts.values()) for receipt in receipts]
+    kept = [receipt.rows - receipt.non_finite.count for receipt in receipts]
+    if sum(m.count for m in moments.values()) != sum(counted) or counted != kept:
         raise FileFormatError("The parts do not add up to the rows that were counted. Remove the work folder.")
 
 
@@ -189,7 +216,7 @@ def _named(message: str, name: str) -> str:
 
 def _error(failures: list[str], total: int, done: int, folder: Path) -> ShardError:
     told = "; ".join(failure.rstrip(".") for failure in failures[:SHOWN])
-    more = f"; and {len(failures) - SHOWN} more, listed in {folder / 'manifest.json'}" if len(failures) > SHOWN else ""
+    more = f"; and {len(failures) - SHOWN} more, listed in {folder / MANIFEST}" if len(failures) > SHOWN else ""
     return ShardError(
         f"{len(failures)} of {total} shards could not be counted: {told}{more}. "
         f"The {done} others are kept in {folder}; mend this and run again."

@@ -7,7 +7,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from repsurgery.distributed.base import Failure
-from repsurgery.distributed.parts import Receipt, merge_parts, read_receipt, write_moments, write_part
+from repsurgery.distributed.parts import Receipt, merge_parts, read_receipt, write_part
 from repsurgery.errors import DataError, FileFormatError
 from repsurgery.sources import Shard, count_shard
 from repsurgery.sources.shard import identity_of
@@ -59,8 +59,9 @@ def _count(job: CountJob) -> Receipt:
     _require_unchanged(job)
     counted = count_shard(job.shard, batch_rows=job.batch_rows, skip_non_finite=job.skip_non_finite)
     _require_unchanged(job)
-    facts = {"shard": job.shard.name, "identity": job.identity, "rows": counted.rows}
-    return replace(write_part(job.folder, counted.moments, facts, counted.non_finite), mended=mended)
+    extent = job.shard.extent()
+    receipt = write_part(job.folder, counted, shard=job.shard.name, identity=job.identity, extent=extent)
+    return replace(receipt, mended=mended)
 
 
 def _require_unchanged(job: CountJob) -> None:
@@ -72,7 +73,7 @@ def merge(job: MergeJob) -> Path | Failure:
     """Write the sum of a few parts; never raise."""
     try:
         with threadpool_limits(limits=1):
-            write_moments(job.out, *merge_parts(job.parts))
+            merge_parts(job.parts).save(job.out)
     except OSError as error:
         return _failure(job.out.name, error)
     except Exception as error:

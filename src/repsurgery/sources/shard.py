@@ -10,6 +10,7 @@ from typing import Any
 
 from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, LabelError, ShapeError
+from repsurgery.sources.extent import Extent
 from repsurgery.sources.stored import Header, Stored, family_of
 
 __all__ = ["FileShard", "Schema", "Shard", "identity_of"]
@@ -59,6 +60,10 @@ class Shard(ABC):
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Yield vectors (at most ``rows``, d) and their labels."""
 
+    def extent(self) -> Extent:
+        """Return which rows these are, so that merging can tell what was counted before: by default, all of it."""
+        return Extent(_digest(self.fingerprint()))
+
 
 @dataclass(frozen=True, slots=True)
 class FileShard(Shard):
@@ -95,6 +100,10 @@ class FileShard(Shard):
             "rows": [self.start, self.stop],
         }
 
+    def extent(self) -> Extent:
+        """Return the rows of the file of vectors."""
+        return Extent(_digest([repr(self.vectors), *_state(self.vectors.path)]), self.start, self.stop)
+
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Read vectors and labels side by side."""
         stop = self.vectors.header().shape[0] if self.stop is None else self.stop
@@ -105,7 +114,10 @@ class FileShard(Shard):
 
 def identity_of(shard: Shard, *, skip_non_finite: bool) -> str:
     """Return a digest of everything that decides a shard's moments."""
-    facts = {"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite}
+    return _digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
+
+
+def _digest(facts: Any) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
