@@ -117,6 +117,18 @@ def test_a_lost_chunk_of_zarr_is_no_zeros(tmp_path, array):
         count_shard(shard)
 
 
+def test_a_lost_shard_of_zarr_is_no_zeros(tmp_path):
+    data = rows()
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.create_array("vector", data=data.X, chunks=(10, 2), shards=(150, 4))
+    group.create_array("label", data=codes(data.z), chunks=(10,), shards=(150,))
+    (shard,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], label_column="label")
+    assert_counts([shard], data.X, codes(data.z))
+    (tmp_path / "s.zarr" / "vector" / "c" / "1" / "1").unlink()
+    with pytest.raises(DamagedFileError, match="has 3 of 4 chunks"):
+        count_shard(shard)
+
+
 def test_labels_of_zarr_that_were_left_out_are_refused(tmp_path):
     data = rows()
     written.write_zarr(tmp_path / "s.zarr", data.X, data.z)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,17 @@ class ZarrArray:
         """Yield the rows in blocks; refuse an array of which chunks are missing, which Zarr would fill."""
         array = self._array()
         # Zarr leaves out a chunk of nothing but the fill value, too: a lost one looks the same
-        if array.nchunks_initialized < array.nchunks:
+        stored, wanted = _stored_pieces(array)
+        if stored < wanted:
             raise DamagedFileError(
-                f"{self._name} has {array.nchunks_initialized} of {array.nchunks} chunks; the others would be read as "
-                f"{array.fill_value}. If none was lost, write it again with config={{'write_empty_chunks': True}}, "
-                "or give labels in another file."
+                f"{self._name} has {stored} of {wanted} chunks; the others would be read as {array.fill_value}. If none "
+                "was lost, write it again with config={'write_empty_chunks': True}, or give labels in another file."
             )
         for i in range(start, stop, rows):
             try:
                 block = np.asarray(array[i : min(i + rows, stop)])
+            except MemoryError:
+                raise
             except Exception as error:
                 raise self._damaged(error) from error
             yield block
@@ -64,3 +67,11 @@ class ZarrArray:
 
     def _damaged(self, error: Exception) -> DamagedFileError:
         return DamagedFileError(f"{self.path} is damaged or no Zarr array or group ({error!r}). Write it again.")
+
+
+def _stored_pieces(array: Any) -> tuple[int, int]:
+    """Return how many chunks are stored and how many there should be; of an array with shards, how many shards."""
+    piece = array.shards or array.chunks
+    # Zarr counts every chunk of a stored shard, those beyond the array's edge among them
+    inside = prod(a // b for a, b in zip(piece, array.chunks, strict=True))
+    return array.nchunks_initialized // inside, prod(-(-n // a) for n, a in zip(array.shape, piece, strict=True))
