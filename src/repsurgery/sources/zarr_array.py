@@ -35,7 +35,7 @@ class ZarrArray:
         stored, wanted = _stored_pieces(array)
         if stored < wanted:
             raise DamagedFileError(
-                f"{self._name} has {stored} of {wanted} chunks; the others would be read as {array.fill_value}. If none "
+                f"{self._name} has {stored} of {wanted} chunks; the rest would be read as {array.fill_value}. If none "
                 "was lost, write it again with config={'write_empty_chunks': True}, or give labels in another file."
             )
         for i in range(start, stop, rows):
