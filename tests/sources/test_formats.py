@@ -104,14 +104,43 @@ def test_bfloat16_is_widened_exactly(tmp_path):
     assert_counts([shard], X.float().numpy(), codes(data.z))
 
 
-def test_a_lost_chunk_of_zarr_is_no_zeros(tmp_path):
+@pytest.mark.parametrize("array", ["vector", "label"])
+def test_a_lost_chunk_of_zarr_is_no_zeros(tmp_path, array):
     data = rows()
-    written.write_zarr(tmp_path / "s.zarr", data.X, np.zeros(len(data.X)))  # labels of zeros are stored as no chunk
+    z = codes(data.z)
+    z[16:32] = 0  # a chunk of one class, which its fill value would restore; Zarr is told to write it
+    written.write_zarr(tmp_path / "s.zarr", data.X, z)
     (shard,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], label_column="label")
-    assert_counts([shard], data.X, np.zeros(len(data.X), int))
-    next((tmp_path / "s.zarr" / "vector" / "c" / "1").rglob("*")).unlink()
-    with pytest.raises(DamagedFileError, match=r"s\.zarr has 12 of 13 chunks"):
+    assert_counts([shard], data.X, z)
+    next(path for path in (tmp_path / "s.zarr" / array / "c").rglob("*") if path.is_file()).unlink()
+    with pytest.raises(DamagedFileError, match=rf"s\.zarr, array '{array}', has 12 of 13 chunks.*write_empty_chunks"):
         count_shard(shard)
+
+
+def test_a_lost_shard_of_zarr_is_no_zeros(tmp_path):
+    data = rows()
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.create_array("vector", data=data.X, chunks=(10, 2), shards=(150, 4))
+    group.create_array("label", data=codes(data.z), chunks=(10,), shards=(150,))
+    (shard,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], label_column="label")
+    assert_counts([shard], data.X, codes(data.z))
+    (tmp_path / "s.zarr" / "vector" / "c" / "1" / "1").unlink()
+    with pytest.raises(DamagedFileError, match="has 3 of 4 chunks"):
+        count_shard(shard)
+
+
+def test_labels_of_zarr_that_were_left_out_are_refused(tmp_path):
+    data = rows()
+    written.write_zarr(tmp_path / "s.zarr", data.X, data.z)
+    zeros = np.zeros(len(data.X), int)
+    group = zarr.open_group(tmp_path / "s.zarr")
+    group.create_array("label", data=zeros, overwrite=True)  # a class 0 of nothing but zeros is stored as no chunk
+    (shard,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], label_column="label")
+    with pytest.raises(DamagedFileError, match=r"0 of 1 chunks.*read as 0.*labels in another file"):
+        count_shard(shard)
+    np.save(tmp_path / "z.npy", zeros)
+    (beside,) = find_shards([f"{tmp_path}/s.zarr"], columns=["vector"], labels=[f"{tmp_path}/z.npy"])
+    assert_counts([beside], data.X, zeros)
 
 
 def test_nulls_are_rows_that_are_not_finite(tmp_path):

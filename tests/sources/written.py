@@ -76,10 +76,11 @@ def write_safetensors(path, X, z):
     save_file({"vector": np.ascontiguousarray(X), "label": codes}, path)
 
 
-def write_zarr(path, X, z):
+def write_zarr(path, X, z, *, chunk=16):
     group = zarr.open_group(path, mode="w")
-    group.create_array("vector", data=X, chunks=(16, X.shape[1]))
-    group.create_array("label", data=np.unique(z, return_inverse=True)[1])
+    whole = {"write_empty_chunks": True}
+    group.create_array("vector", data=X, chunks=(chunk, X.shape[1]), config=whole)
+    group.create_array("label", data=np.unique(z, return_inverse=True)[1], chunks=(chunk,), config=whole)
 
 
 WRITERS = {

@@ -1,7 +1,6 @@
 """Columns of Parquet, Feather and Arrow files: lists of numbers, or one plain column per feature."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.errors import DamagedFileError, DataError
-from repsurgery.sources.stored import Header, needed, recut
+from repsurgery.errors import DataError
+from repsurgery.sources.stored import Header, family_of, needed, recut
+from repsurgery.sources.tables import Table, is_list, open_table
 
-__all__ = ["ArrowColumns", "label_values", "vector_columns", "vectors"]
+__all__ = ["ArrowColumns", "label_values", "type_name", "vector_columns", "vectors"]
 
-PARQUET = (".parquet", ".pq")
+SOUGHT = 1024
+"""Rows looked at a time for the first that is not null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +39,25 @@ class ArrowColumns:
     ndim: int
 
     def header(self) -> Header:
-        """Read the schema; of lists without a fixed length, the first row too."""
-        with self._open() as table:
+        """Read the schema; of lists without a fixed length, the first row that is not null too."""
+        with open_table(self.path) as table:
             if self.ndim == 1:
-                return Header((table.rows,), _name(table.schema.field(self._label(table.schema)).type))
+                return Header((table.rows,), type_name(table.schema.field(self._label(table.schema)).type))
             names = vector_columns(table.schema, self.columns, self.without, self.path)
             width, dtype = _layout(table, names, self.path)
-            return Header((table.rows, width), dtype)
+            return Header((table.rows, width), dtype, tuple(names))
 
     def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """Yield the rows in blocks."""
-        with self._open() as table:
+        with open_table(self.path) as table:
             if self.ndim == 1:
                 names = [self._label(table.schema)]
                 found = (label_values(batch.column(0)) for batch in table.batches(names, rows, start, stop))
             else:
                 names = vector_columns(table.schema, self.columns, self.without, self.path)
-                found = (vectors(batch, names, self.path) for batch in table.batches(names, rows, start, stop))
+                width, _ = _layout(table, names, self.path)
+                read = table.batches(names, rows, start, stop)
+                found = (vectors(batch, names, self.path, width=width) for batch in read)
             yield from recut(found, rows)
 
     def _label(self, schema: Any) -> str:
@@ -65,110 +68,46 @@ class ArrowColumns:
         wanted = f"has no column '{self.columns[0]}'" if self.columns else "has several columns"
         raise DataError(f"{self.path} {wanted}; it has {', '.join(schema.names)}. Name the labels' column.")
 
-    @contextmanager
-    def _open(self) -> Iterator["_Table"]:
-        pa = needed("pyarrow", f"Reading {self.path.name}")
-        try:
-            with _parquet(self.path) if self.path.suffix.lower() in PARQUET else _ipc(self.path) as table:
-                yield table
-        except (pa.ArrowException, OSError) as error:
-            raise DamagedFileError(
-                f"{self.path} is truncated or no file of its kind ({error}). Write it again."
-            ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """An open file: its schema, its number of rows, and batches of some columns between two rows."""
-
-    schema: Any
-    rows: int
-    batches: Callable[[list[str], int, int, int], Iterator[Any]]
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[_Table]:
-    pq = needed("pyarrow.parquet", f"Reading {path.name}")
-    # pages are read as they are needed: a row group may be as large as the file
-    with pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
-
-        def batches(names: list[str], rows: int, start: int, stop: int) -> Iterator[Any]:
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            ends = np.cumsum(sizes, dtype=np.int64)
-            wanted = [i for i, end in enumerate(ends) if end > start and end - sizes[i] < stop]
-            if wanted:
-                first = int(ends[wanted[0]] - sizes[wanted[0]])
-                found = file.iter_batches(rows, row_groups=wanted, columns=names, use_threads=False)
-                yield from _between(found, start - first, stop - first)
-
-        yield _Table(file.schema_arrow, file.metadata.num_rows, batches)
-
-
-@contextmanager
-def _ipc(path: Path) -> Iterator[_Table]:
-    pa, ipc = needed("pyarrow", f"Reading {path.name}"), needed("pyarrow.ipc", f"Reading {path.name}")
-
-    def opened(stream: Any) -> Iterator[Any]:
-        with path.open("rb") as file:
-            is_file = file.read(6) == b"ARROW1"
-        if is_file:
-            reader = ipc.open_file(stream)
-            return (reader.get_batch(i) for i in range(reader.num_record_batches))
-        return iter(ipc.open_stream(stream))
-
-    def batches(names: list[str], rows: int, start: int, stop: int) -> Iterator[Any]:
-        with pa.OSFile(str(path)) as stream:
-            yield from (batch.select(names) for batch in _between(opened(stream), start, stop))
-
-    # a mapping shows the batches' lengths without reading their values
-    with pa.memory_map(str(path)) as stream:
-        lengths = [(batch.num_rows, batch.schema) for batch in opened(stream)]
-    with pa.OSFile(str(path)) as stream:
-        schema = lengths[0][1] if lengths else _schema(ipc, stream)
-    yield _Table(schema, sum(n for n, _ in lengths), batches)
-
-
-def _schema(ipc: Any, stream: Any) -> Any:
-    try:
-        return ipc.open_file(stream).schema
-    except ValueError:
-        stream.seek(0)
-        return ipc.open_stream(stream).schema
-
-
-def _between(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
-    at = 0
-    for batch in batches:
-        low, high = max(start - at, 0), min(stop - at, batch.num_rows)
-        if low < high:
-            yield batch.slice(low, high - low)
-        at += batch.num_rows
-        if at >= stop:
-            return
-
 
 def vector_columns(schema: Any, columns: tuple[str, ...], without: str | None, where: Any) -> list[str]:
-    """Return the columns that hold the vectors: those named, else the only list, else all numbers but the label."""
-    types = needed("pyarrow.types", "Reading a table")
+    """Return the columns that hold the vectors: those named, else the only list, else all numbers.
+
+    Neither the label nor the index of a pandas table is a feature unless it is named.
+    """
     missing = [name for name in columns if name not in schema.names]
     if missing:
         raise DataError(f"{where} has no column {', '.join(missing)}; it has {', '.join(schema.names)}.")
-    if columns:
-        return list(columns)
-    fields = [field for field in schema if field.name != without]
-    lists = [field.name for field in fields if _is_list(field.type)]
+    names = list(columns) or _features(schema, {without, *_index(schema)}, where)
+    twice = next((name for name in names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where} has two columns '{twice}'. Rename one of them.")
+    return names
+
+
+def _features(schema: Any, without: set[str | None], where: Any) -> list[str]:
+    fields = [field for field in schema if field.name not in without]
+    lists = [field.name for field in fields if is_list(field.type)]
     if len(lists) > 1:
         raise DataError(f"{where} has several columns of lists ({', '.join(lists)}). Name the one to read.")
-    numbers = [f.name for f in fields if types.is_floating(f.type) or types.is_integer(f.type)]
+    numbers = [field.name for field in fields if family_of(_plain(field.type)) == "number"]
     if not (lists or numbers):
         raise DataError(f"{where} has no column of numbers or of lists of them; it has {', '.join(schema.names)}.")
     return lists or numbers
 
 
-def vectors(batch: Any, names: list[str], where: Any) -> NDArray[Any]:
-    """Return a record batch's vectors (n, d); what is null is NaN."""
-    if len(names) == 1 and _is_list(batch.schema.field(names[0]).type):
-        return _from_lists(batch.column(batch.schema.get_field_index(names[0])), where)
+def _index(schema: Any) -> list[str]:
+    """Return the columns in which pandas wrote an index; a range is told by its bounds and has none."""
+    told = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in told if isinstance(name, str)]
+
+
+def vectors(batch: Any, names: list[str], where: Any, *, width: int | None = None) -> NDArray[Any]:
+    """Return a record batch's vectors (n, d); what is null is NaN, and integers are float64, null or not.
+
+    ``width`` is d where it is known: a batch of nothing but null lists does not tell it.
+    """
+    if len(names) == 1 and is_list(batch.schema.field(names[0]).type):
+        return _from_lists(batch.column(batch.schema.get_field_index(names[0])), where, width)
     columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
     return np.column_stack([_numbers(column, where) for column in columns])
 
@@ -181,56 +120,70 @@ def label_values(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _layout(table: _Table, names: list[str], where: Path) -> tuple[int, str]:
-    types = needed("pyarrow.types", f"Reading {where.name}")
+def _layout(table: Table, names: list[str], where: Path) -> tuple[int, str]:
     kinds = [table.schema.field(name).type for name in names]
-    if len(kinds) == 1 and _is_list(kinds[0]):
-        width = kinds[0].list_size if types.is_fixed_size_list(kinds[0]) else _first_length(table, names, where)
-        return width, _name(kinds[0].value_type)
-    wrong = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if _name(kind) in ("str", "bool")]
+    if len(kinds) == 1 and is_list(kinds[0]):
+        fixed = getattr(kinds[0], "list_size", None)
+        return _first_length(table, names) if fixed is None else fixed, _vector_dtype(kinds[0].value_type)
+    wrong = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if family_of(_plain(kind)) != "number"]
     if wrong:
         raise DataError(f"{where} has columns that are no numbers: {', '.join(wrong)}. Name the features.")
-    return len(names), str(np.result_type(*map(_name, kinds)))
+    return len(names), str(np.result_type(*map(_vector_dtype, kinds)))
 
 
-def _first_length(table: _Table, names: list[str], where: Path) -> int:
-    for batch in table.batches(names, 1, 0, 1):
-        return int(vectors(batch, names, where).shape[1])
+def _first_length(table: Table, names: list[str]) -> int:
+    for batch in table.batches(names, SOUGHT, 0, table.rows):
+        lengths = batch.column(0).drop_null().value_lengths()
+        if len(lengths):
+            return int(lengths[0].as_py())
     return 0
 
 
-def _from_lists(column: Any, where: Any) -> NDArray[Any]:
+def _from_lists(column: Any, where: Any, width: int | None) -> NDArray[Any]:
     valid = np.asarray(column.is_valid())
-    flat = _numbers(column.flatten(), where)
-    present = int(valid.sum())
     fixed = getattr(column.type, "list_size", None)
-    width = fixed if fixed is not None else (len(flat) // present if present else 0)
-    if fixed is None and present and (np.diff(np.asarray(column.drop_null().value_lengths())) != 0).any():
-        raise DataError(f"{where} has lists of several lengths. Give every row the same number of features.")
-    rows = flat.reshape(present, width)
-    if present == len(valid):
+    if fixed is None:
+        lengths = np.asarray(column.drop_null().value_lengths())
+        if width is None:
+            width = int(lengths[0]) if len(lengths) else 0
+        if (lengths != width).any():
+            raise DataError(f"{where} has lists of several lengths. Give every row the same number of features.")
+    else:
+        width = fixed
+    rows = _numbers(column.flatten(), where).reshape(int(valid.sum()), width)
+    if len(rows) == len(valid):
         return rows
-    whole = np.full((len(valid), width), np.nan, dtype=np.result_type(rows.dtype, np.float16))
+    whole = np.full((len(valid), width), np.nan, dtype=rows.dtype)
     whole[valid] = rows
     return whole
 
 
 def _numbers(values: Any, where: Any) -> NDArray[Any]:
-    found = np.asarray(values.to_numpy(zero_copy_only=False))
-    if found.dtype.kind not in "fiu":
+    if family_of(_plain(values.type)) != "number":
         raise DataError(f"{where} has {values.type} where numbers are needed. Name the features.")
-    return found
+    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(_vector_dtype(values.type), copy=False)
 
 
-def _is_list(kind: Any) -> bool:
+def _vector_dtype(kind: Any) -> str:
+    """Return the dtype in which vectors of an Arrow type are read.
+
+    Integers are read as float64, because any of them may be null: the dtype then depends neither on the batch in which
+    a null lies nor on the file.
+    """
+    name = _plain(kind)
+    return "float64" if family_of(name) == "number" and not name.startswith("float") else name
+
+
+def type_name(kind: Any) -> str:
+    """Return the name of an Arrow type as `Header` has it; categories are their values."""
     types = needed("pyarrow.types", "Reading a table")
-    return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
+    return _plain(kind.value_type if types.is_dictionary(kind) else kind)
 
 
-def _name(kind: Any) -> str:
+def _plain(kind: Any) -> str:
     types = needed("pyarrow.types", "Reading a table")
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if types.is_boolean(kind):
-        return "bool"
-    return str(np.dtype(kind.to_pandas_dtype())) if types.is_floating(kind) or types.is_integer(kind) else "str"
+    if types.is_floating(kind) or types.is_integer(kind):
+        return str(np.dtype(kind.to_pandas_dtype()))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "str"
+    return "bool" if types.is_boolean(kind) else str(kind)

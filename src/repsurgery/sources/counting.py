@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Labels, Rows
-from repsurgery.errors import DataError, ParameterError
+from repsurgery.errors import DataError, ParameterError, SurgeryError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.stream import stream_moments
 from repsurgery.sources.shard import Shard
@@ -21,7 +21,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """How many rows hold NaN or infinity, and the first of them."""
+    """How many rows hold NaN or infinity, and the first of them, as the file counts them from 0."""
 
     count: int = 0
     first: tuple[int, ...] = ()
@@ -60,14 +60,24 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     check_batch_rows(batch_rows)
     if batch_rows is None:
         batch_rows = max(1, BATCH_BYTES // (4 * shard.schema().width))
-    screen = _Screen(refuse=not skip_non_finite)
-    moments = stream_moments(screen.finite(shard.batches(batch_rows)))
+    screen = _Screen(shard.first_row, refuse=not skip_non_finite)
+    moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
     if screen.count and not skip_non_finite:
         raise DataError(f"{screen.found()}. Drop or repair them, or leave them out (--skip-non-finite).")
     if not moments:
         what = f"only {screen.found()}" if screen.count else "no rows"
         raise DataError(f"It holds {what}, so there is nothing to count. Leave it out, or write it again.")
     return Counted(moments, screen.rows, screen.found())
+
+
+def _moments(shard: Shard, batches: Iterator[tuple[Rows, Labels]]) -> ClassMoments:
+    try:
+        return stream_moments(batches)
+    except SurgeryError as error:
+        # the caller knows the shard and never called stream_moments
+        if not str(error).startswith("stream_moments "):
+            raise
+        raise type(error)(f"{shard.name}: {str(error).removeprefix('stream_moments ')}") from error
 
 
 def check_batch_rows(batch_rows: int | None) -> None:
@@ -79,8 +89,9 @@ def check_batch_rows(batch_rows: int | None) -> None:
 class _Screen:
     """Lets finite rows through and notes where the others are; to refuse, it counts on and lets no more through."""
 
-    def __init__(self, *, refuse: bool) -> None:
+    def __init__(self, first_row: int, *, refuse: bool) -> None:
         self.rows = 0
+        self._first_row = first_row
         self.count = 0
         self._first: list[int] = []
         self._refuse = refuse
@@ -100,7 +111,7 @@ class _Screen:
 
     def _note(self, bad: NDArray[np.intp]) -> None:
         self.count += len(bad)
-        self._first += (self.rows + bad[: SHOWN - len(self._first)]).tolist()
+        self._first += (self._first_row + self.rows + bad[: SHOWN - len(self._first)]).tolist()
 
     def found(self) -> NonFinite:
         """Return what was met so far."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, LabelError
-from repsurgery.sources.arrow import label_values, vector_columns, vectors
+from repsurgery.sources.arrow import label_values, type_name, vector_columns, vectors
 from repsurgery.sources.shard import Schema, Shard
-from repsurgery.sources.stored import family_of, needed
+from repsurgery.sources.stored import label_family, needed
 
-__all__ = ["PREFIX", "DatasetShard", "HubShard", "dataset_shards", "hub_shards"]
+__all__ = ["PREFIX", "DatasetShard", "HubShard", "dataset_shards", "hub_shards", "resolved"]
 
 PREFIX = "hf:"
 
@@ -34,12 +34,14 @@ class DatasetShard(Shard):
         return self.title
 
     def schema(self) -> Schema:
-        """Read the features and the first row."""
-        for X, z in self.batches(1):
-            rows = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-            labels = family_of(z.dtype.name) if z.dtype.kind != "O" else "text"
-            return Schema(rows, X.shape[1], X.dtype.name, labels)
-        raise DataError(f"{self.name} is empty: it has no rows. Leave it out.")
+        """Read the features, and the rows up to the first that is not null."""
+        for batch, names in self._record_batches(1):
+            X = vectors(batch, names, self.name)
+            if X.shape[1]:
+                rows = len(self.dataset) if hasattr(self.dataset, "__len__") else None
+                labels = label_family(type_name(batch.schema.field(self.label_column).type), self.name)
+                return Schema(rows, X.shape[1], X.dtype.name, labels, tuple(names))
+        raise DataError(f"{self.name} is empty: it has no rows, or only nulls. Leave it out.")
 
     def fingerprint(self) -> Mapping[str, Any]:
         """Return what the caller says decides its rows."""
@@ -47,14 +49,21 @@ class DatasetShard(Shard):
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Stream batches as Arrow tables and take vectors and labels from each."""
+        width = None
+        for batch, names in self._record_batches(rows):
+            X = vectors(batch, names, self.name, width=width)
+            if not X.shape[1]:
+                X = vectors(batch, names, self.name, width=self.schema().width)
+            width = X.shape[1]
+            yield X, label_values(batch.column(batch.schema.get_field_index(self.label_column)))
+
+    def _record_batches(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
         for table in self.dataset.with_format("arrow").iter(batch_size=rows):
             if self.label_column not in table.schema.names:
                 found = ", ".join(table.schema.names)
                 raise LabelError(f"{self.name} has no column '{self.label_column}' of labels; it has {found}.")
             names = vector_columns(table.schema, self.columns, self.label_column, self.name)
-            for batch in table.combine_chunks().to_batches():
-                index = batch.schema.get_field_index(self.label_column)
-                yield vectors(batch, names, self.name), label_values(batch.column(index))
+            yield from ((batch, names) for batch in table.combine_chunks().to_batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +132,16 @@ def hub_shards(name: str, *, split: str, columns: Sequence[str], label_column: s
     """Return the shards of a data set by its hub id or its folder, streamed and never downloaded whole."""
     if label_column is None:
         raise LabelError(f"{PREFIX}{name} needs the name of its column of labels (--label-column).")
+    name = resolved(name)
     revision, key = _revision(name)
     count = int(_stream(name, revision, split).num_shards)
     options = (tuple(columns), label_column)
     return [HubShard(name, revision, split, *options, i, count, key) for i in range(count)]
+
+
+def resolved(name: str) -> str:
+    """Return the absolute path of a local folder, which means the same to workers elsewhere; a hub id as it is."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
 
 
 @lru_cache

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from repsurgery.errors import DataError
-from repsurgery.sources.arrow import PARQUET, ArrowColumns
+from repsurgery.sources.arrow import ArrowColumns
 from repsurgery.sources.raw import NpyArray, SafetensorsArray
 from repsurgery.sources.stored import Stored
+from repsurgery.sources.tables import PARQUET
 from repsurgery.sources.zarr_array import ZarrArray
 
 __all__ = ["ENDINGS", "holds_columns", "open_labels", "open_vectors"]

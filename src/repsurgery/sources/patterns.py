@@ -2,14 +2,14 @@
 
 import glob
 import json
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from repsurgery.errors import DamagedFileError, DataError, DuplicateWarning, LabelError, ParameterError
-from repsurgery.sources.hub import PREFIX, hub_shards
+from repsurgery.sources.hub import PREFIX, hub_shards, resolved
+from repsurgery.sources.numbering import check_numbers
 from repsurgery.sources.opening import holds_columns, open_labels, open_vectors
 from repsurgery.sources.shard import FileShard, Shard
 
@@ -47,14 +47,19 @@ def find_shards(
     ----------
     A file that is listed twice, matched by two patterns, or linked, is counted once, with a `DuplicateWarning`
     (test_a_shard_listed_twice_is_counted_once).
+    Numbers in the names of a pair do not contradict each other (test_numbers_tell_which_files_belong_together).
+    A file of labels belongs to one file of vectors (test_a_file_of_labels_serves_one_file_of_vectors).
+    Rows that a streamed folder and a file in it would both give are refused (test_a_folder_and_its_files_are_refused).
     """
     _check_words(sources, labels, label_column, rows_per_shard)
-    hub = [source.removeprefix(PREFIX) for source in sources if source.startswith(PREFIX)]
+    plain = [source for source in sources if not source.startswith(PREFIX)]
+    hub = _hub_names([source.removeprefix(PREFIX) for source in sources if source.startswith(PREFIX)])
+    pairs = _paired(_expand(plain, split), _expand(labels, split))
+    _check_apart(hub, [vectors for vectors, _ in pairs])
     found: list[Shard] = []
-    for name in dict.fromkeys(hub):
+    for name in hub:
         found += hub_shards(name, split=split, columns=columns, label_column=label_column)
-    files = _expand([source for source in sources if not source.startswith(PREFIX)], split)
-    for vectors, beside in _paired(files, _expand(labels, split)):
+    for vectors, beside in pairs:
         shard = FileShard(open_vectors(vectors, tuple(columns), label_column), open_labels(beside, label_column))
         found += [shard] if rows_per_shard is None else _slices(shard, rows_per_shard)
     return found
@@ -93,6 +98,25 @@ def _files(path: Path, split: str) -> list[Path]:
     raise DataError(f"{path} is a folder; name the files in it, for example with the pattern '{path}/*.parquet'.")
 
 
+def _hub_names(names: list[str]) -> list[str]:
+    kept: dict[str, None] = {}
+    for name in map(resolved, names):
+        if name in kept:
+            warnings.warn(f"{PREFIX}{name} is listed twice; it is counted once.", DuplicateWarning, stacklevel=3)
+        kept[name] = None
+    return list(kept)
+
+
+def _check_apart(hub: list[str], files: list[Path]) -> None:
+    """Refuse a folder together with something in it, or a link to that: its rows would be counted twice."""
+    for folder in filter(Path.is_dir, map(Path, hub)):
+        held = {_inode(path) for path in folder.rglob("*") if path.exists()}
+        others = [*files, *(Path(name) for name in hub if Path(name).is_dir())]
+        inside = next((path for path in others if _inode(path) in held), None)
+        if inside is not None:
+            raise DataError(f"{inside} is in {PREFIX}{folder} and would be counted twice. Keep one of the two.")
+
+
 def _paired(vectors: list[Path], labels: list[Path]) -> list[tuple[Path, Path]]:
     if not labels:
         bare = next((path for path in vectors if not holds_columns(path)), None)
@@ -107,8 +131,18 @@ def _paired(vectors: list[Path], labels: list[Path]) -> list[tuple[Path, Path]]:
             f"({_some(labels)}); each file of vectors needs its own labels."
         )
     pairs = list(zip(vectors, labels, strict=True))
-    _check_numbers(pairs)
-    return _once(pairs)
+    check_numbers(pairs)
+    pairs = _once(pairs)
+    _check_labels_once(pairs)
+    return pairs
+
+
+def _check_labels_once(pairs: list[tuple[Path, Path]]) -> None:
+    owners: dict[tuple[int, int], Path] = {}
+    for vectors, labels in pairs:
+        owner = owners.setdefault(_inode(labels), vectors)
+        if owner != vectors:
+            raise LabelError(f"{labels} is listed as the labels of {owner} and of {vectors}. Give each its own.")
 
 
 def _once(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
@@ -133,23 +167,6 @@ def _inode(path: Path) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def _check_numbers(pairs: list[tuple[Path, Path]]) -> None:
-    """Refuse x10 beside z02: both sides carry the same numbers, in another order."""
-    numbers = [tuple(_last_number(path) for path in pair) for pair in pairs]
-    x, z = [a for a, _ in numbers], [b for _, b in numbers]
-    if x != z and None not in x and sorted(map(str, x)) == sorted(map(str, z)):
-        i = next(i for i, (a, b) in enumerate(numbers) if a != b)
-        raise LabelError(
-            f"{pairs[i][0].name} would be read with the labels of {pairs[i][1].name}: names are matched in sorted "
-            "order. Write the numbers with leading zeros on both sides, or list the files one by one."
-        )
-
-
-def _last_number(path: Path) -> int | None:
-    digits = re.findall(r"\d+", path.stem)
-    return int(digits[-1]) if digits else None
-
-
 def _some(paths: list[Path]) -> str:
     names = [path.name for path in paths[:3]]
     return ", ".join(names + ["…"] * (len(paths) > 3))
@@ -157,8 +174,8 @@ def _some(paths: list[Path]) -> str:
 
 def _slices(shard: FileShard, rows: int) -> list[Shard]:
     try:
-        n = shard.vectors.header().shape[0]
-    except DamagedFileError:
+        n = next(iter(shard.vectors.header().shape), 0)
+    except (DamagedFileError, OSError):
         return [shard]  # its error belongs to the shard, and is told with those of the others
     if n <= rows:
         return [shard]

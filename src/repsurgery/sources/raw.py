@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,24 @@ class NpyArray:
         del mapped
         yield from _read(self.path, dtype, shape, offset, rows, start, stop)
 
-    def _mapped(self) -> Any:
+    def _mapped(self) -> np.memmap[Any, Any]:
         try:
-            return np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+            return np.lib.format.open_memmap(self.path, mode="r")
+        except Exception as error:
+            begin = self._begin()
+            if b"'descr': '|O'" in begin:
+                objects = "holds Python objects, which are not read from files; save numbers or text"
+                raise DataError(f"{self.path} {objects}.") from error
+            if begin.startswith(b"PK"):
+                raise DamagedFileError(f"{self.path} is an .npz archive. Save each array with numpy.save.") from error
             raise DamagedFileError(f"{self.path} is truncated or no .npy file of numbers or text ({error}).") from error
+
+    def _begin(self) -> bytes:
+        try:
+            with self.path.open("rb") as stream:
+                return stream.read(256)
+        except OSError:
+            return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,42 +89,65 @@ class SafetensorsArray:
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int]:
         begin, tensors = self._tensors()
-        facts = tensors[self._name(tensors)]
-        first, last = facts["data_offsets"]
-        if begin + last > self.path.stat().st_size:
-            raise DamagedFileError(f"{self.path} is truncated: {begin + last} bytes were announced. Write it again.")
-        if facts["dtype"] not in _SAFETENSORS_DTYPES:
+        tensor = tensors[self._name(tensors)]
+        if begin + tensor.last > self.path.stat().st_size:
+            raise self._damaged(f"{begin + tensor.last} bytes were announced")
+        if tensor.dtype not in _SAFETENSORS_DTYPES:
             known = ", ".join(_SAFETENSORS_DTYPES)
-            raise DataError(f"{self.path} holds {facts['dtype']}; convert it to one of {known}.")
-        return _SAFETENSORS_DTYPES[facts["dtype"]], tuple(facts["shape"]), begin + first
+            raise DataError(f"{self.path} holds {tensor.dtype}; convert it to one of {known}.")
+        dtype = _SAFETENSORS_DTYPES[tensor.dtype]
+        itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        if tensor.last - tensor.first != prod(tensor.shape) * itemsize:
+            raise self._damaged(f"{tensor.last - tensor.first} bytes are no {tensor.dtype} of shape {tensor.shape}")
+        return dtype, tensor.shape, begin + tensor.first
 
-    def _tensors(self) -> tuple[int, dict[str, Any]]:
+    def _tensors(self) -> tuple[int, dict[str, "_Tensor"]]:
         with self.path.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             if size > self.path.stat().st_size:
-                raise DamagedFileError(f"{self.path} is truncated or no safetensors file. Write it again.")
+                raise self._damaged(f"a header of {size} bytes was announced")
             text = stream.read(size)
         try:
             tensors = json.loads(text)
             tensors.pop("__metadata__", None)
-            return 8 + size, {name: facts for name, facts in tensors.items() if facts["data_offsets"]}
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
-            raise DamagedFileError(
-                f"{self.path} is truncated or no safetensors file ({error!r}). Write it again."
-            ) from error
+            return 8 + size, {name: _Tensor.of(facts) for name, facts in tensors.items()}
+        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+            raise self._damaged(repr(error)) from error
 
-    def _name(self, tensors: dict[str, Any]) -> str:
+    def _damaged(self, why: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path} is truncated or no safetensors file ({why}). Write it again.")
+
+    def _name(self, tensors: dict[str, "_Tensor"]) -> str:
         if self.column is not None:
             if self.column not in tensors:
                 raise DataError(f"{self.path} has no tensor '{self.column}'; it has {', '.join(tensors) or 'none'}.")
             return self.column
-        fitting = [name for name, facts in tensors.items() if len(facts["shape"]) == self.ndim]
+        fitting = [name for name, tensor in tensors.items() if len(tensor.shape) == self.ndim]
         if len(fitting) != 1:
             raise DataError(
                 f"{self.path} has {len(fitting)} tensors of {self.ndim} dimensions "
                 f"({', '.join(tensors) or 'no tensor at all'}). Name the one to read."
             )
         return fitting[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """What the header of a safetensors file says of a tensor; offsets count from the header's end."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, facts: Any) -> "_Tensor":
+        """Read an entry; raise `ValueError` where its numbers are none."""
+        first, last = facts["data_offsets"]
+        shape = tuple(facts["shape"])
+        if not all(isinstance(n, int) and n >= 0 for n in (first, last, *shape)):
+            raise ValueError(f"shape {facts['shape']}, offsets {facts['data_offsets']}")
+        return cls(str(facts["dtype"]), shape, first, last)
 
 
 def _read(

@@ -11,7 +11,7 @@ from typing import Any
 from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.sources.extent import Extent
-from repsurgery.sources.stored import Header, Stored, family_of
+from repsurgery.sources.stored import Header, Stored, family_of, label_family
 
 __all__ = ["FileShard", "Schema", "Shard", "identity_of"]
 
@@ -29,12 +29,15 @@ class Schema:
     dtype : str
     labels : str
         "boolean", "number" or "text".
+    features : tuple of str or None
+        What names the features, in their order; None where only their place tells them apart, as in an array.
     """
 
     rows: int | None
     width: int
     dtype: str
     labels: str
+    features: tuple[str, ...] | None = None
 
 
 class Shard(ABC):
@@ -47,6 +50,11 @@ class Shard(ABC):
     @abstractmethod
     def name(self) -> str:
         """What messages call it."""
+
+    @property
+    def first_row(self) -> int:
+        """Where it begins in what holds its rows, for messages that locate a row there."""
+        return 0
 
     @abstractmethod
     def schema(self) -> Schema:
@@ -80,6 +88,11 @@ class FileShard(Shard):
         cut = "" if self.stop is None else f"[{self.start}:{self.stop}]"
         return f"{self.vectors.path}{cut}"
 
+    @property
+    def first_row(self) -> int:
+        """Its first row in the file."""
+        return self.start
+
     def schema(self) -> Schema:
         """Read both headers and hold them against each other."""
         X, z = self.vectors.header(), self.labels.header()
@@ -90,7 +103,7 @@ class FileShard(Shard):
             )
         _check_labels(self.vectors.path, X, self.labels.path, z)
         rows = X.shape[0] if self.stop is None else self.stop - self.start
-        return Schema(rows, X.shape[1], X.dtype, family_of(z.dtype))
+        return Schema(rows, X.shape[1], X.dtype, label_family(z.dtype, self.labels.path), X.features)
 
     def fingerprint(self) -> Mapping[str, Any]:
         """Return places, sizes and times of change, and the rows."""
@@ -128,14 +141,17 @@ def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
         )
     if X.shape[0] == 0:
         raise DataError(f"{vectors} is empty: it has no rows. Leave it out, or write it again.")
-    if X.shape[1] == 0 or X.dtype in ("str", "object") or X.dtype.startswith("complex"):
-        raise DataError(f"{vectors} holds {X.dtype} of shape {X.shape}; vectors are real numbers.")
+    if X.shape[1] == 0:
+        raise DataError(f"{vectors} holds an array of shape {X.shape}; vectors have features. Write it again.")
+    if family_of(X.dtype) != "number":
+        raise DataError(f"{vectors} holds {X.dtype}, which are no numbers; vectors are real. Convert or leave it out.")
 
 
-def _state(path: Path) -> list[int]:
+def _state(path: Path) -> list[Any]:
     if path.is_file():
         stat = path.stat()
         return [stat.st_size, stat.st_mtime_ns]
-    # a folder is as old as its newest file
-    stats = [file.stat() for file in path.rglob("*") if file.is_file()]
-    return [len(stats), sum(s.st_size for s in stats), max((s.st_mtime_ns for s in stats), default=0)]
+    # every file of a folder counts: one that is put back from a copy need not be the newest
+    stats = [(file, file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    state = [(str(file.relative_to(path)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+    return [sha256(repr(state).encode()).hexdigest()]

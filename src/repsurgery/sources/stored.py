@@ -9,17 +9,27 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.errors import MissingExtraError
+from repsurgery.errors import LabelError, MissingExtraError
 
-__all__ = ["Header", "Stored", "family_of", "needed", "recut", "widened"]
+__all__ = ["Header", "Stored", "family_of", "label_family", "needed", "recut", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Shape and dtype of a stored array; the dtype by name, with ``"bfloat16"`` and ``"str"`` among them."""
+    """What a stored array is.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : str
+        By name, with ``"bfloat16"`` and ``"str"`` among them.
+    features : tuple of str or None
+        The columns of a table that hold the vectors, in their order; None where only their place tells them apart.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    features: tuple[str, ...] | None = None
 
 
 class Stored(Protocol):
@@ -39,11 +49,21 @@ class Stored(Protocol):
         ...
 
 
-def family_of(dtype: str) -> str:
-    """Return what labels of a dtype are: "boolean", "number" or "text"; classes of two families never meet."""
-    if dtype.startswith("bool"):
+def family_of(dtype: str) -> str | None:
+    """Return "boolean", "number" (real ones) or "text"; None for everything else, as dates, bytes or objects."""
+    if dtype == "bool":
         return "boolean"
-    return "number" if dtype.lstrip("u").startswith(("int", "float", "bfloat")) else "text"
+    if dtype == "str":
+        return "text"
+    return "number" if dtype.removeprefix("u").startswith(("int", "float", "bfloat")) else None
+
+
+def label_family(dtype: str, where: Any) -> str:
+    """Return what labels of a dtype are: "boolean", "number" or "text"; classes of two families never meet."""
+    family = family_of(dtype)
+    if family is None:
+        raise LabelError(f"{where} has labels of dtype {dtype}; they are booleans, integers or strings. Convert them.")
+    return family
 
 
 def widened(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
