@@ -35,7 +35,7 @@ def ray_here():
 def dask_address():
     distributed = pytest.importorskip("dask.distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
     ) as cluster:
         yield cluster.scheduler_address
 
@@ -82,6 +82,7 @@ def test_a_shard_that_kills_every_worker_is_named_and_the_rest_kept(data, shards
 
 
 DRIVER = """
+import signal
 import sys
 from pathlib import Path
 from repsurgery.distributed import make_engine, reduce_shards
@@ -90,6 +91,7 @@ from tests.distributed.shards import Waiting, Wrapped
 
 folder = Path(sys.argv[1])
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs do not hear it
     shards = find_shards([f"{folder}/x*.npy"], labels=[f"{folder}/z*.npy"])
     shards = [
         Waiting(shard, folder / "log", folder / "gate") if i in (6, 13) else Wrapped(shard, folder / "log")
@@ -217,7 +219,7 @@ import asyncio
 from dask.distributed import Scheduler
 
 async def main():
-    async with Scheduler(port=0, host="127.0.0.1", dashboard_address=":0") as scheduler:
+    async with Scheduler(port=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler:
         print(scheduler.address, flush=True)
         await scheduler.finished()
 

@@ -106,7 +106,15 @@ def test_another_job_never_takes_over_old_results(model, tokenizer, tmp_path):
     assert not np.array_equal(lm.extract(other, tokenizer, SOME, progress=False, work_dir=tmp_path), first)
 
 
-def test_ctrl_c_waits_until_results_are_taken_in():
+@pytest.fixture
+def hearing_ctrl_c():
+    """A shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_until_results_are_taken_in(hearing_ctrl_c):
     steps = []
     with pytest.raises(KeyboardInterrupt):  # noqa: SIM117 - the order is the point
         with uninterrupted():

@@ -54,7 +54,7 @@ class DaskEngine:
             cluster = self._distributed.LocalCluster(
                 n_workers=self._workers or cpu_count(),
                 threads_per_worker=1,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
             )
         self._open.enter_context(cluster)
