@@ -82,6 +82,6 @@ def _figure(line: Line) -> str:
             return f"{line.value:.3f} s"
         case "us" | "ms" | "%":
             return f"{line.value:.3g} {line.unit}"
-        case "MiB" | "tokens/s":
+        case "MiB" | "tokens/s" | "thousand rows/s":
             return f"{line.value:.1f} {line.unit}"
     return f"{line.value:.1e}"

@@ -81,6 +81,7 @@ ACCEPTED = {
     "dates and days": (["x-20240101", "x-20240102"], ["z0", "z1"]),
     "no numbers here": (["xa", "xb"], ["z0", "z1"]),
     "no numbers there": (["x1", "x2"], ["za", "zb"]),
+    "no series": (["x0", "xf8"], ["z0", "z1"]),
     "one file": (["x1"], ["z2"]),
     "folders": (["run1/x", "run2/x"], ["run1/z", "run2/z"]),
 }

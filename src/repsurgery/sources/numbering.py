@@ -13,9 +13,12 @@ def check_numbers(pairs: list[tuple[Path, Path]]) -> None:
 
     Looked at are the numbers that tell the files of one side apart: neither the 4 in part-0-of-4 nor the year of dates
     within one year. Sides whose numbers have nothing in common, or where one counts from 0 and the other from 1, are
-    numbered differently on purpose.
+    numbered differently on purpose; names that differ in more than numbers are no series at all.
     """
-    x, z = _telling([a for a, _ in pairs]), _telling([b for _, b in pairs])
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    if not all(map(_is_series, sides)):
+        return
+    x, z = map(_telling, sides)
     if len(x[0]) != len(z[0]):
         x, z = [key[-1:] for key in x], [key[-1:] for key in z]
     if x == z or not set(x) & set(z) or _counts_from_0_and_1(x, z):
@@ -23,9 +26,13 @@ def check_numbers(pairs: list[tuple[Path, Path]]) -> None:
     i = next(i for i, (a, b) in enumerate(zip(x, z, strict=True)) if a != b)
     raise LabelError(
         f"{pairs[i][0].name} would be read with the labels of {pairs[i][1].name}: names are matched in sorted order. "
-        "Write the numbers with leading zeros on both sides, or list the files one by one; add files that are missing; "
-        "give those that do belong together the same numbers (links will do)."
+        "Write the numbers with leading zeros on both sides; add files that are missing; give those that do belong "
+        "together the same numbers (links will do)."
     )
+
+
+def _is_series(paths: list[Path]) -> bool:
+    return len({re.sub(r"\d+", "#", str(path.with_suffix(""))) for path in paths}) == 1
 
 
 def _telling(paths: list[Path]) -> list[tuple[int, ...]]:
