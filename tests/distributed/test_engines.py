@@ -121,13 +121,20 @@ def until(condition, seconds=120.0):
         time.sleep(0.05)
 
 
-def killed_driver(name, folder):
-    """Start a driver, kill it when its two workers wait at the gate of shards 6 and 13, and return its children."""
+def driver_at_the_gate(name, folder, **options):
+    """Start a driver, and return it when its two workers wait at the gate of shards 6 and 13."""
     script = folder / "driver.py"
     script.write_text(DRIVER)
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    driver = subprocess.Popen([sys.executable, script, folder, name], env={**os.environ, "PYTHONPATH": path})
+    env = {**os.environ, "PYTHONPATH": path}
+    driver = subprocess.Popen([sys.executable, script, folder, name], env=env, **options)
     until(lambda: len(list((folder / "work").glob("part-*"))) >= 12)
+    return driver
+
+
+def killed_driver(name, folder):
+    """Kill a driver at the gate, open it, and return the children of the dead."""
+    driver = driver_at_the_gate(name, folder)
     workers = children(driver.pid)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
@@ -177,17 +184,7 @@ def test_an_interrupted_driver_takes_its_workers_along(shards, tmp_path):
 
 @pytest.mark.parametrize("name", ["local", "dask"])
 def test_ctrl_c_is_heard_by_the_driver_alone(name, shards, tmp_path):
-    script = tmp_path / "driver.py"
-    script.write_text(DRIVER)
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    driver = subprocess.Popen(
-        [sys.executable, script, tmp_path, name],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until(lambda: len(list((tmp_path / "work").glob("part-*"))) >= 12)
+    driver = driver_at_the_gate(name, tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     os.killpg(driver.pid, signal.SIGINT)
     (tmp_path / "gate").touch()
     said = driver.communicate(timeout=120)[1]
