@@ -174,3 +174,12 @@ def test_fit_from_moments_by_wrong_words(folder, count, run, words, told):
     assert result.exit_code == 1
     assert told in result.stderr
     assert not (folder / "f.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["x00.npy", "z01.npy"])
+def test_a_source_is_not_overwritten(folder, count, name):
+    before = (folder / name).read_bytes()
+    result = count(out=name)
+    assert result.exit_code == 1
+    assert "would be overwritten" in result.stderr
+    assert (folder / name).read_bytes() == before

@@ -6,14 +6,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
 
 import pytest
 
 from repsurgery import ClassMoments
-from repsurgery.distributed import DaskEngine, LocalEngine, RayEngine, make_engine, ray_dataset_moments, reduce_shards
+from repsurgery.distributed import (
+    DaskEngine,
+    LocalEngine,
+    RayEngine,
+    dask_engine,
+    make_engine,
+    ray_dataset_moments,
+    reduce_shards,
+)
 from repsurgery.errors import DataError, EngineError, EngineWarning, ParameterError, ShardError
 from tests.distributed.checks import assert_equal_bits, assert_exact
 from tests.distributed.shards import Dying, Waiting, Wrapped
@@ -190,6 +200,32 @@ def test_ctrl_c_is_heard_by_the_driver_alone(name, shards, tmp_path):
     said = driver.communicate(timeout=120)[1]
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert said.count("Traceback") == 1, said
+
+
+def test_ctrl_c_while_a_cluster_starts_is_kept_for_later():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    steps = []
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: SIM117 - the order is the point
+            with dask_engine._interrupts_held():
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+                steps.append("started")
+        assert steps == ["started"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_line_that_breaks_while_a_result_is_fetched_is_a_lost_cluster():
+    class Broken:
+        status = "finished"
+
+        def result(self):
+            raise OSError("Stream is closed")
+
+    engine = DaskEngine()
+    engine._client = SimpleNamespace(status="running")
+    with pytest.raises(EngineError, match="cluster is gone"):
+        engine._result(Broken())
 
 
 def _command(pid):

@@ -12,6 +12,7 @@ from repsurgery.distributed import LocalEngine, merge_files, reduce_shards
 from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError
 from repsurgery.sources import find_shards
 from tests.distributed.checks import assert_exact
+from tests.sources.written import write_parquet
 
 
 @pytest.fixture
@@ -72,6 +73,16 @@ def test_the_same_rows_under_another_name_are_refused(tmp_path, counted, shards,
     reduce_shards(given, work_dir=tmp_path / "b.work", engine=LocalEngine(workers=1), **options).save(tmp_path / "b")
     with pytest.raises(DataError, match="share the rows of 1 shards"):
         merge_files([a, tmp_path / "b"], tmp_path / "m")
+
+
+def test_other_columns_and_labels_are_the_same_rows(tmp_path, data):
+    write_parquet(tmp_path / "s.parquet", data.X, data.z)
+    ways = {"a": {"label_column": "text"}, "b": {"label_column": "label", "columns": ["vector"], "rows_per_shard": 400}}
+    for name, options in ways.items():
+        shards = find_shards([str(tmp_path / "s.parquet")], **options)
+        reduce_shards(shards, work_dir=tmp_path / name, engine=LocalEngine(workers=1)).save(tmp_path / f"{name}.st")
+    with pytest.raises(DataError, match="share the rows of 2 shards"):
+        merge_files([tmp_path / "a.st", tmp_path / "b.st"], tmp_path / "m")
 
 
 def test_pieces_of_one_file_that_do_not_overlap_are_merged(tmp_path, data, shards):

@@ -20,6 +20,7 @@ from repsurgery.distributed import reducing as reducing_module
 from repsurgery.distributed import work as work_module
 from repsurgery.errors import (
     CacheWarning,
+    DataError,
     DuplicateWarning,
     FileFormatError,
     NonFiniteWarning,
@@ -140,6 +141,18 @@ def test_rows_left_out_are_told_also_when_nothing_is_read_again(tmp_path, data, 
         assert_exact(found.moments, ClassMoments.of(data.X[keep], data.z[keep]))
     with pytest.raises(ShardError, match="--skip-non-finite"):
         reduced(logged)
+
+
+def test_shards_of_which_nothing_is_left(tmp_path, data, shards, reduced):
+    for name in ("x05.npy", "x06.npy"):
+        np.save(tmp_path / name, np.full((30, 6), np.nan, "f4"))
+    with pytest.warns(NonFiniteWarning, match="30 rows") as told:
+        found = reduced(shards, skip_non_finite=True)
+    assert not any(issubclass(warning.category, DuplicateWarning) for warning in told)
+    keep = np.delete(np.arange(600), np.arange(150, 210))
+    assert_exact(found.moments, ClassMoments.of(data.X[keep], data.z[keep]))
+    with pytest.raises(DataError, match="All 60 rows hold NaN"):
+        reduced(shards[5:7], skip_non_finite=True)
 
 
 def test_copies_of_a_shard_are_told(tmp_path, shards, reduced):

@@ -3,13 +3,16 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from repsurgery.cli.needs import Console, Progress, escape, typer
 from repsurgery.errors import ParameterError, SurgeryWarning
+
+if TYPE_CHECKING:
+    from repsurgery.sources import Shard
 
 __all__ = ["moments"]
 
@@ -57,6 +60,7 @@ def moments(
             split=split,
             rows_per_shard=rows_per_shard,
         )
+        _require_no_source(out, shards)
         with _interruptible(console, folder), _progress(console) as advance:
             found = reduce_shards(
                 shards,
@@ -87,6 +91,16 @@ def _require_writable(out: Path) -> None:
         raise ParameterError(f"There is no folder {out.parent} to write {out.name} into. Create it first.")
     if not os.access(out.parent, os.W_OK):
         raise ParameterError(f"Nothing can be written into {out.parent}. Name another folder.")
+
+
+def _require_no_source(out: Path, shards: "Sequence[Shard]") -> None:
+    from repsurgery.sources import FileShard
+
+    files = {
+        path for shard in shards if isinstance(shard, FileShard) for path in (shard.vectors.path, shard.labels.path)
+    }
+    if out.exists() and any(out.samefile(path) for path in files if path.exists()):
+        raise ParameterError(f"{out} is one of the sources, and would be overwritten. Give another name.")
 
 
 @contextmanager

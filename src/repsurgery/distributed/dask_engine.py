@@ -5,7 +5,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from threading import current_thread, main_thread
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Any, Self
 
@@ -50,16 +50,23 @@ class DaskEngine:
                 text = f"The scheduler at {self._address} has no workers yet; the work begins when one joins."
                 warnings.warn(text, EngineWarning, stacklevel=2)
             return self
-        with _without_interrupts():
+        try:
+            self._start()
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        with _interrupts_held():  # the driver ends its workers
             cluster = self._distributed.LocalCluster(
                 n_workers=self._workers or cpu_count(),
                 threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
             )
-        self._open.enter_context(cluster)
+            self._open.enter_context(cluster)
         self._client = self._open.enter_context(self._distributed.Client(cluster))
-        return self
 
     def _reached(self, address: str) -> Any:
         try:
@@ -78,21 +85,31 @@ class DaskEngine:
         futures = self._client.map(function, jobs, pure=False, retries=RETRIES, batch_size=1000)
         index = {future.key: i for i, future in enumerate(futures)}
         for future in self._distributed.as_completed(futures):
-            if self._client.status != "running":
-                raise EngineError("The Dask cluster is gone. What is finished is kept: start it, and run again.")
-            i = index[future.key]
-            yield i, future.result() if future.status == "finished" else lost(type(future.exception()).__name__)
+            yield index[future.key], self._result(future)
             future.release()
+
+    def _result(self, future: Any) -> Any:
+        gone = "The Dask cluster is gone. What is finished is kept: start it, and run again."
+        if self._client.status != "running":
+            raise EngineError(gone)
+        if future.status != "finished":
+            return lost(type(future.exception()).__name__)
+        try:
+            return future.result()
+        except OSError as error:
+            # jobs do not raise, so this is the line to the scheduler
+            raise EngineError(gone) from error
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Let processes that are started here not hear Ctrl-C: the driver ends them."""
-    if current_thread() is not main_thread():
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends; threads and processes that are started in it never hear it."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # which would let signals through when it is started by the first worker
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

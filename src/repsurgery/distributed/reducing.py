@@ -17,6 +17,7 @@ from repsurgery.distributed.parts import PREFIX, Receipt, merge_parts, write_mom
 from repsurgery.distributed.work import CountJob, MergeJob, count, full_disk, merge
 from repsurgery.errors import (
     CacheWarning,
+    DataError,
     DuplicateWarning,
     FileFormatError,
     NonFiniteWarning,
@@ -59,7 +60,7 @@ class Reduced:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the moments, with the origins of their rows, so that merging can tell what was counted."""
         try:
-            write_moments(Path(path), self.moments, [receipt.origin for receipt in self.receipts])
+            write_moments(Path(path), self.moments, [receipt.origin for receipt in self.receipts if receipt.counts])
         except OSError as error:
             if not full_disk(error):
                 raise
@@ -127,6 +128,8 @@ def reduce_shards(
         if failures:
             raise _error(failures, len(shards), len(receipts), folder)
         moments = _merge_all(running, receipts, folder.resolve())
+    if not moments:
+        raise DataError(f"All {sum(receipt.rows for receipt in receipts)} rows hold NaN or infinity; none is left.")
     _require_whole(moments, receipts)
     _warn(receipts)
     return Reduced(moments, tuple(receipts))
@@ -232,6 +235,6 @@ def _warn(receipts: list[Receipt]) -> None:
             text = f"{receipt.shard}: {receipt.non_finite} left out"
             warnings.warn(text, NonFiniteWarning, stacklevel=3)
         other = first.setdefault(receipt.digest, receipt)
-        if other is not receipt:
+        if other is not receipt and receipt.counts:
             text = f"{other.shard} and {receipt.shard} hold the same rows; both are counted."
             warnings.warn(text, DuplicateWarning, stacklevel=3)

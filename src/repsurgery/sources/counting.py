@@ -50,7 +50,8 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     batch_rows : int or None
         Rows in memory at a time; None: about 8 MiB of them. It changes the result by no bit.
     skip_non_finite : bool
-        Leave rows with NaN or infinity out. Otherwise they are counted, located and refused.
+        Leave rows with NaN or infinity out; where no others are left, the moments are empty. Otherwise they are
+        counted, located and refused.
 
     Raises
     ------
@@ -64,9 +65,8 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
     if screen.count and not skip_non_finite:
         raise DataError(f"{screen.found()}. Drop or repair them, or leave them out (--skip-non-finite).")
-    if not moments:
-        what = f"only {screen.found()}" if screen.count else "no rows"
-        raise DataError(f"It holds {what}, so there is nothing to count. Leave it out, or write it again.")
+    if not (moments or screen.count):
+        raise DataError("It holds no rows, so there is nothing to count. Leave it out, or write it again.")
     return Counted(moments, screen.rows, screen.found())
 
 

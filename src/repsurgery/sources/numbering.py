@@ -13,7 +13,8 @@ def check_numbers(pairs: list[tuple[Path, Path]]) -> None:
 
     Looked at are the numbers that tell the files of one side apart: neither the 4 in part-0-of-4 nor the year of dates
     within one year. Sides whose numbers have nothing in common, or where one counts from 0 and the other from 1, are
-    numbered differently on purpose; names that differ in more than numbers are no series at all.
+    numbered differently on purpose, unless one of them is sorted as text and not as numbers; names that differ in more
+    than numbers are no series at all.
     """
     sides = [a for a, _ in pairs], [b for _, b in pairs]
     if not all(map(_is_series, sides)):
@@ -21,11 +22,15 @@ def check_numbers(pairs: list[tuple[Path, Path]]) -> None:
     x, z = map(_telling, sides)
     if len(x[0]) != len(z[0]):
         x, z = [key[-1:] for key in x], [key[-1:] for key in z]
-    if x == z or not set(x) & set(z) or _counts_from_0_and_1(x, z):
+        if len(set(x)) < len(x) or len(set(z)) < len(z):
+            return  # the last number alone does not tell them apart
+    if x == z or _counts_from_0_and_1(x, z):
+        return
+    if not set(x) & set(z) and (x == sorted(x)) == (z == sorted(z)):
         return
     i = next(i for i, (a, b) in enumerate(zip(x, z, strict=True)) if a != b)
     raise LabelError(
-        f"{pairs[i][0].name} would be read with the labels of {pairs[i][1].name}: names are matched in sorted order. "
+        f"{pairs[i][0]} would be read with the labels of {pairs[i][1].name}: names are matched in sorted order. "
         "Write the numbers with leading zeros on both sides; add files that are missing; give those that do belong "
         "together the same numbers (links will do)."
     )

@@ -114,8 +114,9 @@ class FileShard(Shard):
         }
 
     def extent(self) -> Extent:
-        """Return the rows of the file of vectors."""
-        return Extent(_digest([repr(self.vectors), *_state(self.vectors.path)]), self.start, self.stop)
+        """Return the rows of the file of vectors, whichever columns and labels are read with them."""
+        place = [str(self.vectors.path), *_state(self.vectors.path)]
+        return Extent(_digest(place), self.start, self.stop)
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Read vectors and labels side by side."""
