@@ -36,14 +36,14 @@ ENGINES = ["local", "ray", "dask"]
 @pytest.fixture(scope="module")
 def ray_here():
     """A Ray of two cores, started by an engine; the engines of the tests find it there."""
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="this engine is in the extra repsurgery[distributed]")
     with RayEngine(workers=2):
         yield
 
 
 @pytest.fixture(scope="module")
 def dask_address():
-    distributed = pytest.importorskip("dask.distributed")
+    distributed = pytest.importorskip("dask.distributed", reason="this engine is in the extra repsurgery[distributed]")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
     ) as cluster:
@@ -167,7 +167,7 @@ def test_a_killed_driver_goes_on_where_it_stopped(data, shards, tmp_path):
 @pytest.mark.parametrize("name", ["ray", "dask"])
 def test_a_new_driver_beside_orphaned_workers_is_exact(name, data, shards, tmp_path):
     """Workers that have lost their driver may go on for a while, on the same parts as the next one."""
-    pytest.importorskip(name)
+    pytest.importorskip(name, reason="this engine is in the extra repsurgery[distributed]")
     killed_driver(name, tmp_path)
     again = [Wrapped(shard, tmp_path / "log") for shard in shards]
     found = reduce_shards(again, work_dir=tmp_path / "work", engine=LocalEngine(workers=1))
@@ -235,7 +235,7 @@ def _command(pid):
 @pytest.mark.parametrize("name", ["ray", "dask"])
 @pytest.mark.parametrize("listening", [False, True])
 def test_a_dead_address_is_told_within_seconds(name, listening, monkeypatch):
-    pytest.importorskip(name)
+    pytest.importorskip(name, reason="this engine is in the extra repsurgery[distributed]")
     monkeypatch.setattr("repsurgery.distributed.addresses.SECONDS", 0.5)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with socket.socket() as line:
@@ -263,7 +263,7 @@ asyncio.run(main())
 @pytest.fixture
 def scheduler():
     """A scheduler that nobody works for."""
-    pytest.importorskip("dask.distributed")
+    pytest.importorskip("dask.distributed", reason="this engine is in the extra repsurgery[distributed]")
     process = subprocess.Popen(
         [sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -305,7 +305,7 @@ def test_a_second_ray_is_refused(ray_here):
 
 @pytest.mark.parametrize("name", ["ray", "dask"])
 def test_what_is_no_address_is_told(name, monkeypatch):
-    pytest.importorskip(name)
+    pytest.importorskip(name, reason="this engine is in the extra repsurgery[distributed]")
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(EngineError, match="written host:port"):
         make_engine(name, address="nowhere").__enter__()

@@ -12,7 +12,7 @@ from tests.distributed.loading import Deadly, Logged, NeverLoaded
 from tests.distributed.reading import LABELS, TEXTS
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="this engine is in the extra repsurgery[distributed]")
 SITES = ["embeddings", "layers.0", "layers.1.mlp", "final"]
 OPTIONS = {"sites": SITES, "batch_size": 4}
 

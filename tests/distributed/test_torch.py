@@ -16,7 +16,7 @@ from tests.distributed.checks import assert_equal_bits, assert_exact
 from tests.sources.written import Rows, rows, write_npy
 
 ROOT = Path(__file__).parents[2]
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="ranks need the extra repsurgery[lm]")
 
 
 def test_torchrun_gives_the_moments_of_one_process(tmp_path):

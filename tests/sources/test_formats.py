@@ -93,7 +93,7 @@ def test_columns_that_lie_together_and_other_byte_orders(tmp_path):
 
 
 def test_bfloat16_is_widened_exactly(tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="bfloat16 is written by PyTorch, in the extra repsurgery[lm]")
     from safetensors.torch import save_file
 
     data = rows()
@@ -161,7 +161,7 @@ def test_nulls_are_rows_that_are_not_finite(tmp_path):
 @pytest.mark.parametrize("kind", ["saved", "in memory", "streamed", "by name"])
 def test_hugging_face_datasets(tmp_path, monkeypatch, kind):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="data sets need the extra repsurgery[data]")
     data = rows()
     features = datasets.Features(
         {"vector": datasets.List(datasets.Value("float32"), length=written.D), "label": datasets.Value("string")}

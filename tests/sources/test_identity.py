@@ -59,7 +59,7 @@ def test_a_rewritten_chunk_changes_its_shard_and_no_other(tmp_path, array, way):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    pytest.importorskip("datasets")
+    pytest.importorskip("datasets", reason="data sets need the extra repsurgery[data]")
     folder = tmp_path / "hub"
     folder.mkdir()
     for i, (X, z) in enumerate(rows().pieces):

@@ -116,7 +116,7 @@ def test_a_null_among_integers_does_not_depend_on_the_batches(tmp_path, form, ki
         held = {"v": pa.array(list(zip(*columns, strict=True)), pa.list_(of, 3) if form == "fixed" else pa.list_(of))}
     made = pa.table({**held, "label": data.z.tolist()})
     if form == "stream":
-        datasets = pytest.importorskip("datasets")
+        datasets = pytest.importorskip("datasets", reason="data sets need the extra repsurgery[data]")
         (shard,) = dataset_shards(datasets.Dataset(made), label_column="label")
     else:
         pq.write_table(made, tmp_path / "s.parquet")
@@ -135,7 +135,7 @@ def test_lists_that_begin_with_nulls(tmp_path, form):
     lists = [None if i in (0, 1, 2, 30) else row for i, row in enumerate(data.X.tolist())]
     made = pa.table({"v": pa.array(lists, pa.list_(pa.float32())), "label": data.z.tolist()})
     if form == "stream":
-        datasets = pytest.importorskip("datasets")
+        datasets = pytest.importorskip("datasets", reason="data sets need the extra repsurgery[data]")
         (shard,) = dataset_shards(datasets.Dataset(made), label_column="label")
     else:
         write = {"parquet": pq.write_table, "feather": feather.write_feather}[form]

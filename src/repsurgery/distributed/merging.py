@@ -65,7 +65,9 @@ class _Seen:
         held = to_contents(moments)
         digest = digest_of(held.arrays, held.header)
         if digest in self._files:
-            raise DataError(f"{path} holds the same moments as {self._files[digest]}; its rows would be counted twice.")
+            raise DataError(
+                f"{path} holds the same moments as {self._files[digest]}; list one of them, or rows count twice."
+            )
         self._files[digest] = path
         shared = [other for other in map(self._holder, origins) if other is not None]
         if shared:

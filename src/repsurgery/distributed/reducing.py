@@ -129,7 +129,7 @@ def reduce_shards(
             raise _error(failures, len(shards), len(receipts), folder)
         moments = _merge_all(running, receipts, folder.resolve())
     if not moments:
-        raise DataError(f"All {sum(receipt.rows for receipt in receipts)} rows hold NaN or infinity; none is left.")
+        raise DataError(f"All {sum(receipt.rows for receipt in receipts)} rows hold NaN or infinity. Write them again.")
     _require_whole(moments, receipts)
     _warn(receipts)
     return Reduced(moments, tuple(receipts))
