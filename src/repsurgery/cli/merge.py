@@ -12,7 +12,7 @@ def merge(
     files: Annotated[list[Path], typer.Argument(help="Files of moments; none may share rows.")],
     out: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
-    """Add up moments, and refuse to count anything twice."""
+    """Add up moments, and refuse files that counted the same rows, as far as their origins tell."""
     from repsurgery.distributed import merge_files
 
     found = merge_files(files, out)

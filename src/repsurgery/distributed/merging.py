@@ -25,14 +25,15 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     ------
     DataError
         The same file twice, a copy of it, or two files that counted the same shard, a copy of it, or pieces of one
-        file that overlap. What cannot be seen: pieces of a file that was touched or copied in between, and files
-        written by ``ClassMoments.save``, which keep no origins.
+        file that overlap. What cannot be seen: pieces of a file that was touched, copied or streamed with its folder
+        and then cut differently, and files written by ``ClassMoments.save``, which keep no origins.
     ShapeError, LabelError
         Files of different widths, or with labels of different kinds.
 
     Guarantees
     ----------
-    Nothing is counted twice (test_merging_refuses_to_count_twice).
+    Files that counted the same shard are refused (test_merging_refuses_to_count_twice), also where it was cut, touched,
+    copied or read with other options (test_the_same_rows_under_another_name_are_refused).
     """
     paths = [Path(file) for file in files]
     if len(paths) < 2:
