@@ -22,6 +22,7 @@ __all__ = [
     "NotConvergedWarning",
     "NotNumericError",
     "ParameterError",
+    "PassError",
     "RecordError",
     "RowsNeededError",
     "SeveralMapsError",
@@ -30,6 +31,8 @@ __all__ = [
     "SingularCovarianceError",
     "SingularMapError",
     "SiteError",
+    "SteeringError",
+    "SteeringWarning",
     "SurgeryError",
     "SurgeryWarning",
     "TextError",
@@ -96,6 +99,14 @@ class SiteError(SurgeryError):
     """A place the model does not have, or whose architecture is unknown. The message lists what was found."""
 
 
+class PassError(ParameterError):
+    """A forward pass whose padding or positions cannot be known. The message names a way that can."""
+
+
+class SteeringError(SurgeryError):
+    """A steering block that steered nothing, or lost its hooks. Results computed in it are those of the bare model."""
+
+
 class FoldError(SurgeryError):
     """A map that the weights cannot hold at this site. Fold at a site the message names, or steer with hooks."""
 
@@ -134,6 +145,10 @@ class InfeasibleWarning(SurgeryWarning):
 
 class GainWarning(SurgeryWarning):
     """The map stretches some direction more than a hundredfold. Add rows or choose a shrinkage."""
+
+
+class SteeringWarning(SurgeryWarning):
+    """A steering block that ended in an error had steered nothing before it."""
 
 
 class ExtrapolationWarning(SurgeryWarning):

@@ -417,6 +417,7 @@ def test_bad_input_is_refused():
     with pytest.raises(DataError, match="NaN"):
         LowRank(np.full((WIDTH, 1), np.inf), np.ones((1, WIDTH)), np.zeros(WIDTH))
     with lm.steer(model, {"final": translation(WIDTH)}), pytest.raises(FoldError, match="Leave the"):
+        logits(model)
         lm.fold(model, translation(WIDTH), "final")
 
 

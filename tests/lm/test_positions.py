@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from repsurgery.errors import ParameterError
-from repsurgery.lm.positions import Forward, check_positions, forward_of
+from repsurgery.errors import ParameterError, PassError
+from repsurgery.lm.passes import forward_of
+from repsurgery.lm.positions import Forward, check_positions
 
 LEFT = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
 
@@ -68,8 +69,45 @@ def test_a_mask_that_cannot_be_read_is_refused():
         chosen("all", mask="blocks")
 
 
-def test_a_call_without_tokens_is_no_pass():
-    assert forward_of({"attention_mask": LEFT}, None) is None
+def test_a_pass_without_tokens_answers_only_what_needs_none():
+    unknown = forward_of({"attention_mask": torch.ones(2, 4)})
+    assert unknown.wanted("all") is True
+    with pytest.raises(PassError, match="input_ids"):
+        unknown.wanted("last")
+    with pytest.raises(PassError, match="padding"):
+        forward_of({"attention_mask": LEFT}).wanted("all")
+
+
+def test_the_diagonal_starts_behind_the_cache():
+    # queries 2 and 3 of a static cache of six keys; the second row's query 3 is padding, its key 1 is not
+    keys = torch.tensor([[0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]]).bool()
+    allowed = torch.ones(4, 6).tril().bool()[2:] & keys[:, None, None, :]
+    assert chosen("all", mask=allowed, length=2, offset=2) == [[1, 1], [1, 0]]
+
+
+def test_a_mask_of_another_size_is_refused_unless_it_hides_nothing():
+    assert chosen("all", mask=torch.ones(2, 9), offset=1) is True
+    with pytest.raises(PassError, match=r"\(2, 9\).*\(2, 5\)"):
+        chosen("all", mask=torch.cat([LEFT, torch.ones(2, 5).long()], dim=1), offset=1)
+
+
+def test_virtual_tokens_are_left_alone_and_counted_out():
+    # prompt tuning: three virtual tokens before four of text, in one pass
+    first = {"length": 7, "virtual": 3, "mask": torch.cat([torch.ones(2, 3), LEFT], dim=1)}
+    assert chosen("all", **first) == [[0, 0, 0, *row] for row in LEFT.tolist()]
+    assert chosen("last", **first, prompt=4) == [[0] * 6 + [1]] * 2
+    # prefix tuning: they are in the cache
+    assert chosen("last", virtual=3, offset=3, prompt=4, mask=None) == [[0, 0, 0, 1]] * 2
+    step = {"length": 1, "virtual": 3, "offset": 7, "prompt": 4, "mask": None}
+    assert chosen("generated", **step) is True
+    assert chosen("prompt", **step) is False
+
+
+def test_a_cache_that_does_not_count_is_refused_where_counting_matters():
+    step = {"length": 1, "offset": None, "prompt": 4, "mask": None}
+    assert chosen("all", **step) is True
+    with pytest.raises(PassError, match="does not say how many tokens"):
+        chosen("prompt", **step)
 
 
 def test_unknown_positions_are_refused_with_the_list():

@@ -4,7 +4,7 @@ import torch
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import ExtrapolationWarning, NonFiniteError, ParameterError, ShapeError, SiteError
+from repsurgery.errors import ExtrapolationWarning, NonFiniteError, ParameterError, PassError, ShapeError, SiteError
 from repsurgery.lm.watch import steering_in_force
 from tests.lm.tiny_models import WIDTH, tiny_model
 from tests.lm.tools import DEPTH, ROUNDING, assert_close, gated, prompts, random_map, run, split_gate, states
@@ -125,9 +125,10 @@ def test_blocks_may_be_left_in_any_order(model):
     first, second = (lm.steer(model, {"final": random_map(seed=seed)}) for seed in (1, 2))
     first.__enter__()
     second.__enter__()
+    run(model, ids, mask)
     first.__exit__(None, None, None)
     with lm.steer(model, {"final": random_map(seed=2)}):
-        pass
+        run(model, ids, mask)
     ids_only = model.generate(ids, attention_mask=mask, do_sample=False, **SETTINGS)
     assert not torch.equal(run(model, ids, mask), base)
     second.__exit__(None, None, None)
@@ -191,9 +192,13 @@ def test_a_module_called_on_its_own_is_steered_whole(model):
         before = model.model.norm(h)
         with lm.steer(model, {"final": rs.Translation(np.ones(WIDTH))}):
             assert torch.equal(model.model.norm(h), before + 1)
-        with lm.steer(model, {"final": rs.Translation(np.ones(WIDTH))}, positions="last"):
-            moved = (model.model.norm(h) != before).any(dim=2)
-    assert moved.tolist() == [[False, False, True]] * 2
+        for positions in ("prompt", "last", "generated"):
+            # the way out is named: no position can be known outside a pass
+            with (
+                pytest.raises(PassError, match=r"called on its own.*positions='all'"),
+                lm.steer(model, {"final": rs.Translation(np.ones(WIDTH))}, positions=positions),
+            ):
+                model.model.norm(h)
 
 
 def test_gradients_flow_through_steering(model):
@@ -254,7 +259,7 @@ def test_strength_must_be_a_number(model, strength):
 
 def test_a_strength_beyond_the_map_warns(model):
     with pytest.warns(ExtrapolationWarning), lm.steer(model, {"final": random_map()}, strength=1.5):
-        pass
+        run(model, *prompts())
 
 
 def test_an_encoder_is_steered_in_a_plain_forward():

@@ -25,7 +25,7 @@ def require_plain(model: nn.Module) -> None:
             f"This {type(model).__name__} carries PEFT adapters, which a new weight would leave behind. Merge them "
             "first: model.merge_and_unload()."
         )
-    if steering_in_force(model):
+    if steering_in_force(model, in_any_thread=True):
         raise FoldError("This model is being steered at the moment. Leave the `with lm.steer(...)` block first.")
 
 

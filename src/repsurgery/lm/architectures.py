@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["ARCHITECTURES", "Architecture"]
+__all__ = ["ARCHITECTURES", "HALVES", "Architecture"]
 
 Paths = tuple[str, ...]
 
@@ -111,6 +111,51 @@ _BERT = Architecture(
     mlp_writer=("output.dense",),
 )
 
+_MAMBA = Architecture(
+    stems=("backbone", ""),
+    blocks="layers",
+    final=("norm_f",),
+    attention=("mixer",),
+    mlp=(),
+    attention_writer=("mixer.out_proj",),
+    mlp_writer=(),
+)
+_RWKV = Architecture(
+    stems=("rwkv", ""),
+    blocks="blocks",
+    final=("ln_out",),
+    attention=("attention",),
+    mlp=("feed_forward",),
+    attention_writer=("attention.output",),
+    mlp_writer=(),
+)
+
+
+def _t5(half: str, feed_forward: str) -> Architecture:
+    return Architecture(
+        stems=(half,),
+        blocks="block",
+        final=("final_layer_norm",),
+        attention=("layer.0.SelfAttention",),
+        mlp=(f"{feed_forward}.DenseReluDense",),
+        attention_writer=("layer.0.SelfAttention.o",),
+        mlp_writer=(f"{feed_forward}.DenseReluDense.wo",),
+    )
+
+
+def _bart(half: str) -> Architecture:
+    return Architecture(
+        stems=(f"model.{half}", half),
+        blocks="layers",
+        # mBART ends in a norm, BART in its last block
+        final=("layer_norm", ""),
+        attention=("self_attn",),
+        mlp=("fc2",),
+        attention_writer=("self_attn.out_proj",),
+        mlp_writer=("fc2",),
+    )
+
+
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "bert": _BERT,
@@ -122,6 +167,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "gpt2": _GPT2,
         "gpt_neox": _NEOX,
         "llama": _LLAMA,
+        "mamba": _MAMBA,
+        "mamba2": _MAMBA,
         "mistral": _LLAMA,
         "mixtral": _MIXTURE,
         "opt": _OPT,
@@ -132,6 +179,15 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "qwen3": _LLAMA,
         "qwen3_moe": _MIXTURE,
         "roberta": _BERT,
+        "rwkv": _RWKV,
     }
 )
 """``config.model_type`` to layout."""
+
+_T5_HALVES = {"encoder": _t5("encoder", "layer.1"), "decoder": _t5("decoder", "layer.2")}
+_BART_HALVES = {"encoder": _bart("encoder"), "decoder": _bart("decoder")}
+
+HALVES: Mapping[str, Mapping[str, Architecture]] = MappingProxyType(
+    {"bart": _BART_HALVES, "mbart": _BART_HALVES, "mt5": _T5_HALVES, "t5": _T5_HALVES}
+)
+"""``config.model_type`` of an encoder-decoder to the layout of each half."""

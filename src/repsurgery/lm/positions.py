@@ -1,18 +1,21 @@
-"""Which positions of a forward pass are padding, prompt or new."""
+"""Which positions of a forward pass are padding, virtual, prompt or new."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
 
-from repsurgery.errors import ParameterError
+from repsurgery.errors import ParameterError, PassError
 
-__all__ = ["Forward", "Positions", "check_positions", "forward_of"]
+__all__ = ["ANY_POSITION", "Forward", "Positions", "check_positions"]
 
 Positions = Literal["all", "generated", "prompt", "last"]
 """``all``: every position that is not padding. ``prompt``: the prompt's. ``last``: the last of the prompt only.
 ``generated``: the last of the prompt and every later one, that is every position that predicts a new token.
 """
+
+ANY_POSITION = "Call the model itself with input_ids and attention_mask, or steer with positions='all' without padding."
+"""The way out where a pass is not understood."""
 
 
 def check_positions(positions: Positions) -> Positions:
@@ -29,18 +32,28 @@ class Forward:
     Attributes
     ----------
     batch, length : int
-    offset : int
-        How many positions the cache already holds; column j of this pass is position ``offset + j``.
+    offset : int or None
+        How many positions the cache already holds; column j of this pass is position ``offset + j``. None where the
+        cache does not tell.
     prompt : int or None
         The prompt's length where `generate` runs, padding included; None in a plain forward, which is all prompt.
     mask : attention mask as the model got it, or None
+    virtual : int
+        Positions at the start of the sequence that hold no text (PEFT's prompt and prefix tuning). They are left alone.
+    doubt : str or None
+        Why the pass is not understood; then only ``all`` without padding can be answered.
+    role : str
+        What module makes it; see `passes.Role`.
     """
 
     batch: int
     length: int
-    offset: int
+    offset: int | None
     prompt: int | None
     mask: Any
+    virtual: int = 0
+    doubt: str | None = None
+    role: str = "model"
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
     def wanted(self, positions: Positions) -> torch.Tensor | bool:
@@ -50,11 +63,16 @@ class Forward:
         return self._known[positions]
 
     def _wanted(self, positions: Positions) -> torch.Tensor | bool:
+        if self.doubt is not None:
+            return self._doubted(self.doubt, positions)
+        if self.offset is None and self.prompt is not None and positions != "all":
+            reason = "The cache that this pass continues does not say how many tokens it holds."
+            return self._doubted(reason, positions)
         if self.prompt is None and positions in ("last", "generated"):
             return self._last_real()
-        first, stop = 0, self.length
+        first, stop = max(self.virtual - (self.offset or 0), 0), self.length
         if self.prompt is not None:
-            end = self.prompt - self.offset
+            end = self.virtual + self.prompt - (self.offset or 0)
             if positions in ("last", "generated"):
                 first = max(end - 1, 0)
             if positions in ("last", "prompt"):
@@ -62,6 +80,13 @@ class Forward:
         if first >= stop:
             return False
         return self._columns(first, stop)
+
+    def _doubted(self, reason: str, positions: Positions) -> bool:
+        if positions != "all":
+            raise PassError(f"{reason} So positions={positions!r} cannot be found. {ANY_POSITION}")
+        if _has_padding(self.mask):
+            raise PassError(f"{reason} So its padding cannot be told from text. {ANY_POSITION}")
+        return True
 
     def _columns(self, first: int, stop: int) -> torch.Tensor | bool:
         real = self._real()
@@ -74,60 +99,67 @@ class Forward:
     def _last_real(self) -> torch.Tensor:
         real = self._real()
         if real is None:
-            return self._last_column()
+            chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
+            chosen[:, -1] = True
+            return chosen
         columns = torch.arange(self.length, device=real.device)
         last = torch.where(real, columns, -1).amax(dim=1, keepdim=True)
         return columns == last
 
-    def _last_column(self) -> torch.Tensor:
-        chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
-        chosen[:, -1] = True
-        return chosen
-
     def _real(self) -> torch.Tensor | None:
         # what generate has appended is never padding: one look at a mask less in every decoding step
-        if self.prompt is not None and self.offset >= self.prompt:
+        if self.prompt is not None and self.offset is not None and self.offset >= self.virtual + self.prompt:
             return None
         return _real(self.mask, self.batch, self.length, self.offset)
 
 
-def forward_of(arguments: dict[str, Any], prompt: int | None) -> Forward | None:
-    """Return the pass that a model called with these named ``arguments`` is about to make; None without tokens."""
-    tokens = arguments.get("input_ids")
-    if tokens is None:
-        tokens = arguments.get("inputs_embeds")
-    if not isinstance(tokens, torch.Tensor):
-        return None
-    batch, length = tokens.shape[0], tokens.shape[1]
-    offset = _cached(arguments.get("past_key_values"))
-    return Forward(batch, length, offset, prompt, arguments.get("attention_mask"))
-
-
-def _cached(cache: Any) -> int:
-    if hasattr(cache, "get_seq_length"):
-        return int(cache.get_seq_length())
-    return int(cache[0][0].shape[-2]) if cache else 0
-
-
-def _real(mask: Any, batch: int, length: int, offset: int) -> torch.Tensor | None:
-    if isinstance(mask, dict):
-        mask = next((m for m in mask.values() if m is not None), None)
+def _real(mask: Any, batch: int, length: int, offset: int | None) -> torch.Tensor | None:
+    """Return which of the tokens (batch, length) are not padding; None where none is."""
+    mask = _only(mask)
     if mask is None:
         return None
     if not isinstance(mask, torch.Tensor) or mask.ndim not in (2, 4):
-        raise ParameterError(
-            f"The attention mask is a {type(mask).__name__} from which padding cannot be read. "
+        raise PassError(
+            f"The attention mask is a {_kind(mask)} from which padding cannot be read. "
             "Pass a (batch, length) mask, or load the model with attn_implementation='sdpa' or 'eager'."
         )
-    real = mask[:, -length:] if mask.ndim == 2 else _diagonal(mask, length, offset)
-    if real.shape != (batch, length) or bool(real.all()):
-        return None
-    return real.bool()
+    real = _rows_of(mask, length, offset) if mask.ndim == 2 else _diagonal(mask, length, offset)
+    if real is None or real.shape[1] != length or real.shape[0] not in (1, batch):
+        if not _has_padding(mask):
+            return None
+        raise PassError(
+            f"An attention mask of shape {tuple(mask.shape)} came with {batch} x {length} tokens behind "
+            f"{offset or 0} cached ones, so its padding cannot be told. Pass a mask of shape "
+            f"({batch}, {(offset or 0) + length})."
+        )
+    return None if bool(real.all()) else real.bool().expand(batch, length)
 
 
-def _diagonal(mask: torch.Tensor, length: int, offset: int) -> torch.Tensor:
+def _rows_of(mask: torch.Tensor, length: int, offset: int | None) -> torch.Tensor | None:
+    # a mask spans the cached tokens too; some callers bring that of the new tokens alone
+    width = mask.shape[1]
+    return mask[:, -length:] if offset is None or width in (length, offset + length) else None
+
+
+def _diagonal(mask: torch.Tensor, length: int, offset: int | None) -> torch.Tensor | None:
     # a static cache brings (batch, heads, queries, keys): a token that may look at itself is not padding
     keys = mask.shape[-1]
-    start = min(offset, keys - length)
+    if keys < length:
+        return None
+    start = keys - length if offset is None else min(offset, keys - length)
     own = mask[:, 0].diagonal(offset=start, dim1=-2, dim2=-1)[:, :length]
     return own if own.dtype == torch.bool else own >= 0
+
+
+def _only(mask: Any) -> Any:
+    return next((m for m in mask.values() if m is not None), None) if isinstance(mask, dict) else mask
+
+
+def _has_padding(mask: Any) -> bool:
+    """Return whether ``mask`` may hold padding: certain for two dimensions, assumed for anything more."""
+    mask = _only(mask)
+    return mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2 and bool(mask.all()))
+
+
+def _kind(mask: Any) -> str:
+    return f"tensor of {mask.ndim} dimensions" if isinstance(mask, torch.Tensor) else type(mask).__name__

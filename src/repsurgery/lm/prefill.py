@@ -7,6 +7,8 @@ import torch
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from repsurgery.lm.wrappers import virtual_tokens
+
 __all__ = ["read_once"]
 
 
@@ -14,7 +16,8 @@ def read_once(model: Any, ids: torch.Tensor, mask: torch.Tensor, config: Generat
     """Return what ``model.generate`` needs to go on behind prompts (n, length) that were read once per distinct row.
 
     The cache holds all but the last token of each row, copied for rows that are equal. Nothing, and so the usual way,
-    where no two rows are equal or the model keeps more than keys and values (sliding windows, recurrent states).
+    where no two rows are equal or the model keeps more than keys and values (sliding windows, recurrent states, virtual
+    tokens).
 
     Parameters
     ----------
@@ -28,7 +31,7 @@ def read_once(model: Any, ids: torch.Tensor, mask: torch.Tensor, config: Generat
     Reading once changes no continuation (test_reading_a_prompt_once_changes_no_continuation).
     """
     rows, index = torch.unique(ids.masked_fill(mask == 0, -1), dim=0, return_inverse=True)
-    if len(rows) == len(ids) or ids.shape[1] == 1:
+    if len(rows) == len(ids) or ids.shape[1] == 1 or virtual_tokens(model):
         return {}
     first = torch.stack([(index == row).nonzero()[0, 0] for row in range(len(rows))])
     one_token = copy.deepcopy(config)

@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
+from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError
 from repsurgery.lm.running import entry_device
 from repsurgery.lm.sites import Site, reading_model, resolve_site, unwrapped
 from repsurgery.lm.states import Visit, attach
 from repsurgery.lm.texts import Tokens, pad, pad_id
 from repsurgery.lm.torch_maps import to_rows
+from repsurgery.lm.wrappers import virtual_tokens
 
 __all__ = ["Pooling", "Reader", "check_pooling", "reader"]
 
@@ -37,11 +38,13 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
     """Stand hooks on ``sites`` while the block runs; the reader it yields makes one pass per call.
 
     Texts are padded on the right whatever the tokenizer prefers: positions then count from 0 in every family, and
-    causal attention never sees the padding.
+    causal attention never sees the padding. Virtual tokens that PEFT puts before a text are read over. The decoder of
+    an encoder-decoder is given the same text as the encoder, one step later, behind its start token.
     """
     inner = unwrapped(model)
     found = [resolve_site(inner, name) for name in sites]
-    run = _smallest(inner, found)
+    run = _runner(model, inner, found)
+    virtual = virtual_tokens(model)
     padding = pad_id(inner, tokenizer)
     current: dict[str, NDArray[np.float32]] = {}
     mask = torch.empty(0)
@@ -49,7 +52,7 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
     def visitor(name: str) -> Visit:
         def visit(state: torch.Tensor) -> None:
             # pooled at once: some families add to the same tensor in place right afterwards
-            current[name] = to_rows(_pooled(state, mask, pooling, name))
+            current[name] = to_rows(_pooled(state, mask, pooling, name, virtual))
 
         return visit
 
@@ -59,6 +62,7 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
         device = entry_device(inner)
         current.clear()
         run(input_ids=ids.to(device), attention_mask=mask.to(device))
+        _require_visited(found, current)
         _require_finite(current)
         return dict(current)
 
@@ -78,23 +82,56 @@ def _require_finite(found: dict[str, NDArray[np.float32]]) -> None:
             )
 
 
-def _smallest(model: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
-    # the output layer costs a third of a small model; it runs only where a site lies in it
-    base = reading_model(model)
-    inside = {id(module) for module in base.modules()}
-    run: nn.Module = base if all(id(site.module) in inside for site in sites) else model
-    takes_cache = hasattr(getattr(model, "config", None), "use_cache")
+def _require_visited(sites: Sequence[Site], found: dict[str, NDArray[np.float32]]) -> None:
+    idle = next((site for site in sites if site.name not in found), None)
+    if idle is not None:
+        raise SiteError(
+            f"The module at site {idle.name!r} ({idle.path}) did not run in the model's pass over these texts. "
+            "Name a site that runs: lm.site_names(model) lists them."
+        )
+
+
+def _runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
+    """Return the cheapest call that passes every one of ``sites``."""
+    config = getattr(inner, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        return _runner_of_halves(inner, sites)
+    run = model if virtual_tokens(model) else _smallest(inner, sites)
+    takes_cache = hasattr(config, "use_cache")
     return lambda **inputs: run(**inputs, use_cache=False) if takes_cache else run(**inputs)
 
 
-def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str) -> torch.Tensor:
+def _smallest(model: nn.Module, sites: Sequence[Site]) -> nn.Module:
+    # the output layer costs a third of a small model; it runs only where a site lies in it
+    base = reading_model(model)
+    inside = {id(module) for module in base.modules()}
+    return base if all(id(site.module) in inside for site in sites) else model
+
+
+def _runner_of_halves(model: Any, sites: Sequence[Site]) -> Callable[..., Any]:
+    encoder, config = model.get_encoder(), model.config
+    if {id(site.module) for site in sites} <= {id(module) for module in encoder.modules()}:
+        return lambda **inputs: encoder(**inputs)
+    starts = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
+    start = next((int(token) for token in starts if token is not None), 0)
+
+    def run(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+        later = torch.cat([torch.full_like(input_ids[:, :1], start), input_ids[:, :-1]], dim=1)
+        model(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=later, use_cache=False)
+
+    return run
+
+
+def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str, virtual: int) -> torch.Tensor:
     n, length = mask.shape
+    if virtual and state.shape[:-1].numel() == n * (length + virtual):
+        state = state.reshape(n, length + virtual, -1)[:, virtual:]
     if state.shape[:-1].numel() != n * length:
         raise ShapeError(
             f"At {name!r} a state of shape {tuple(state.shape)} came for {n} x {length} tokens. "
             "Read a module that returns (batch, length, d)."
         )
-    state = state.detach().view(n, length, -1)
+    state = state.detach().reshape(n, length, -1)
     mask = mask.to(state.device)
     match pooling:
         case "last":

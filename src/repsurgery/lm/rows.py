@@ -55,32 +55,38 @@ class RowSteering:
 
     def __call__(self, X: torch.Tensor) -> torch.Tensor:
         """Return steered rows; ``X`` itself is not written to."""
+        return self.counted(X)[0]
+
+    def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Return steered rows, and how many of them the gate handed to a map; ``X`` itself is not written to."""
         if X.shape[1] != self.dim:
             raise ShapeError(
                 f"{self._name} was made for {self.dim} features; the state there has {X.shape[1]}. "
                 "Fit it on vectors extracted at this site of this model."
             )
+        n = X.shape[0]
         if self._gate is None:
-            return self._mapped(X, self._only)
-        if X.shape[0] == 1:
+            return self._mapped(X, self._only), n
+        if n == 1:
             wanted = self._maps.get(self._gate.of_one(X))
-            return X if wanted is None else self._mapped(X, wanted)
+            return (X, 0) if wanted is None else (self._mapped(X, wanted), 1)
         codes = self._gate(X)
-        out = X
+        out, count = X, 0
         for code, m in self._maps.items():
-            out = self._choose(X, out, codes == code, m)
-        return out
+            out, gated = self._choose(X, out, codes == code, m)
+            count += gated
+        return out, count
 
-    def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> torch.Tensor:
+    def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> tuple[torch.Tensor, int]:
         rows = mask.nonzero().squeeze(1)
         n, gated = X.shape[0], rows.shape[0]
         if gated == 0:
-            return out
+            return out, 0
         if gated == n:
-            return self._mapped(X, m)
+            return self._mapped(X, m), n
         if m.cheap or gated >= GATHER_BELOW * n:
-            return torch.where(mask[:, None], self._mapped(X, m, mask), out)
-        return out.index_copy(0, rows, self._mapped(X.index_select(0, rows), m))
+            return torch.where(mask[:, None], self._mapped(X, m, mask), out), gated
+        return out.index_copy(0, rows, self._mapped(X.index_select(0, rows), m)), gated
 
     def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
         Y = m(X.to(compute_dtype(X.dtype)))

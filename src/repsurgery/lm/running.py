@@ -1,7 +1,9 @@
 """Run batches through a model: progress bar, evaluation mode, and a smaller batch where memory ends."""
 
 import gc
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,21 +12,35 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from repsurgery.errors import BatchHalvedWarning
+from repsurgery.lm.standin import behind
 
 __all__ = ["entry_device", "evaluating", "run_batches"]
 
 
+_EVALUATING: "weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]]" = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off and gradients with it, and put every module back as it was."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    """Switch dropout off and gradients with it; the last thread to leave puts every module back as it was."""
+    model = behind(model)
+    with _LOCK:
+        count, training = _EVALUATING.get(model, (0, []))
+        training = [*training, *(module for module in model.modules() if module.training)]
+        _EVALUATING[model] = count + 1, training
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module in training:
-            module.training = True
+        with _LOCK:
+            count, training = _EVALUATING.pop(model)
+            if count > 1:
+                _EVALUATING[model] = count - 1, training
+            else:
+                for module in training:
+                    module.training = True
 
 
 def entry_device(model: nn.Module) -> torch.device:

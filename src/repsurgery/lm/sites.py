@@ -7,11 +7,13 @@ from typing import Any, Literal
 from torch import nn
 
 from repsurgery.errors import SiteError
-from repsurgery.lm.architectures import ARCHITECTURES, Architecture, Paths
+from repsurgery.lm.architectures import ARCHITECTURES, HALVES, Architecture, Paths
+from repsurgery.lm.passes import Role
+from repsurgery.lm.wrappers import is_peft, outermost_models, unwrapped
 
-__all__ = ["Site", "entrances", "reading_model", "resolve_site", "site_names", "unwrapped"]
+__all__ = ["Site", "entrances", "half_of", "reading_model", "resolve_site", "site_names", "unwrapped"]
 
-_BLOCK = re.compile(r"layers\.(\d+)(?:\.(attn|mlp))?")
+_NAMED = re.compile(r"(?:(encoder|decoder)\.)?(final|embeddings|layers\.(\d+)(?:\.(attn|mlp))?)")
 _NAMES = '"final", "layers.N", "layers.N.attn", "layers.N.mlp", "embeddings"'
 
 
@@ -55,16 +57,17 @@ def resolve_site(model: nn.Module, name: str) -> Site:
         ``"layers.N.attn"``, ``"layers.N.mlp"``: what attention or MLP of block N puts out, before it is normed
         (Gemma 2 and 3) or added to the stream.
         ``"embeddings"``: the residual stream before block 0.
+        The same behind ``"encoder."`` or ``"decoder."`` in an encoder-decoder (T5, BART), as in "decoder.layers.3".
         Or the path of any module, whose output is meant.
     """
     model = unwrapped(model)
     modules = dict(model.named_modules())
     if not isinstance(name, str):
         raise SiteError(f"A site is a name, not {name!r}. Sites are {_NAMES}, or the path of a module.")
-    named = name in ("final", "embeddings") or _BLOCK.fullmatch(name)
+    named = _NAMED.fullmatch(name)
     # a bare base model may itself have a module called "layers.3": it is the same place
-    if named and (layout := _layout(model)) is not None:
-        return _named_site(model, modules, layout, name)
+    if named and (layout := _layout(model, named[1])) is not None:
+        return _named_site(model, modules, layout, named)
     if name in modules and name:
         return Site(name, name, modules[name], "output", None, name if _is_linear(modules[name]) else None)
     raise SiteError(_explain(model, modules, name))
@@ -73,18 +76,26 @@ def resolve_site(model: nn.Module, name: str) -> Site:
 def site_names(model: nn.Module) -> list[str]:
     """Return the names of every known place of ``model``, from the embeddings to the end."""
     model = unwrapped(model)
-    layout = _layout(model)
-    if layout is None:
-        raise SiteError(_explain(model, dict(model.named_modules()), "a list of sites"))
-    blocks = _blocks(model, dict(model.named_modules()), layout)[1]
-    inner = [f"layers.{i}{part}" for i in range(len(blocks)) for part in (".attn", ".mlp", "")]
-    return ["embeddings", *inner, "final"]
+    modules = dict(model.named_modules())
+    halves = [half for half in (None, "encoder", "decoder") if _layout(model, half) is not None]
+    if not halves:
+        raise SiteError(_explain(model, modules, "a list of sites"))
+    return [name for half in halves for name in _names_of(model, modules, half)]
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the transformers model inside a PEFT wrapper, or ``model`` itself."""
-    inner = getattr(model, "get_base_model", None)
-    return inner() if callable(inner) else model
+def _names_of(model: nn.Module, modules: dict[str, nn.Module], half: str | None) -> list[str]:
+    layout = _layout(model, half)
+    assert layout is not None
+    parts = [*([".attn"] if layout.attention else []), *([".mlp"] if layout.mlp else []), ""]
+    blocks = _blocks(model, modules, layout)[1]
+    inner = [f"layers.{i}{part}" for i in range(len(blocks)) for part in parts]
+    return [f"{half}.{name}" if half else name for name in ("embeddings", *inner, "final")]
+
+
+def half_of(name: str) -> str | None:
+    """Return "encoder" or "decoder" for a site of one half of an encoder-decoder, None for any other."""
+    named = _NAMED.fullmatch(name)
+    return named[1] if named else None
 
 
 def reading_model(model: nn.Module) -> nn.Module:
@@ -93,32 +104,42 @@ def reading_model(model: nn.Module) -> nn.Module:
     return base if isinstance(base, nn.Module) else model
 
 
-def entrances(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that may receive a call's mask and cache: the model and the one that owns its blocks."""
+def entrances(model: nn.Module) -> list[tuple[nn.Module, Role]]:
+    """Return the modules that may receive a call's mask and cache, from the outside in, and what each of them is."""
+    found: list[tuple[Any, Role]] = [(m, "peft") for m in model.modules() if is_peft(m)]
+    inner: Any
+    for inner in outermost_models(model):
+        if getattr(getattr(inner, "config", None), "is_encoder_decoder", False) and hasattr(inner, "get_encoder"):
+            found += [(inner, "whole"), (reading_model(inner), "whole")]
+            found += [(inner.get_encoder(), "encoder"), (inner.get_decoder(), "decoder")]
+        else:
+            found += [(inner, "model"), (_owner_of_blocks(inner), "model")]
+    roles = {id(module): role for module, role in reversed(found)}
+    return [(module, roles.pop(id(module))) for module, _ in found if id(module) in roles]
+
+
+def _owner_of_blocks(model: nn.Module) -> nn.Module:
     layout = _layout(model)
     if layout is None:
-        inner = reading_model(model)
-    else:
-        modules = dict(model.named_modules())
-        inner = modules[_blocks(model, modules, layout)[0]]
-    return [model] if inner is model else [model, inner]
+        return reading_model(model)
+    return model.get_submodule(_blocks(model, dict(model.named_modules()), layout)[0])
 
 
-def _layout(model: nn.Module) -> Architecture | None:
-    return ARCHITECTURES.get(getattr(getattr(model, "config", None), "model_type", ""))
+def _layout(model: nn.Module, half: str | None = None) -> Architecture | None:
+    family = getattr(getattr(model, "config", None), "model_type", "")
+    return HALVES.get(family, {}).get(half) if half else ARCHITECTURES.get(family)
 
 
-def _named_site(model: nn.Module, modules: dict[str, nn.Module], layout: Architecture, name: str) -> Site:
+def _named_site(model: nn.Module, modules: dict[str, nn.Module], layout: Architecture, named: re.Match[str]) -> Site:
     stem, blocks = _blocks(model, modules, layout)
     width = _hidden_size(model)
-    if name == "embeddings":
+    name, place = named[0], named[2]
+    if place == "embeddings":
         return Site(name, blocks[0], modules[blocks[0]], "input", width, None)
-    if name == "final":
+    if place == "final":
         path = _first(modules, stem, layout.final) or blocks[-1]
         return Site(name, path, modules[path], "output", getattr(modules[path], "out_features", width), None)
-    match = _BLOCK.fullmatch(name)
-    assert match is not None
-    number, part = int(match[1]), match[2]
+    number, part = int(named[3]), named[4]
     if number >= len(blocks):
         raise SiteError(
             f"There is no {name!r}: this {_kind(model)} has {len(blocks)} blocks, 'layers.0' to "
@@ -171,10 +192,11 @@ def _explain(model: nn.Module, modules: dict[str, nn.Module], name: str) -> str:
     lists = [f"{path} ({len(m)} modules)" for path, m in modules.items() if isinstance(m, nn.ModuleList)]
     norms = [path for path in modules if "norm" in path.rsplit(".", 1)[-1] or path.endswith("ln_f")]
     top = [path for path, _ in model.named_children()]
-    known = _layout(model) is not None
-    names = (
-        f"Sites of this model are {_NAMES}" if known else f"The family {_kind(model)!r} is not in the table of sites"
-    )
+    names = f"The family {_kind(model)!r} is not in the table of sites"
+    if _layout(model) is not None:
+        names = f"Sites of this model are {_NAMES}"
+    elif _layout(model, "encoder") is not None:
+        names = f'Sites of this model are {_NAMES}, each behind "encoder." or "decoder."'
     return (
         f"{type(model).__name__} has no site {name!r}. {names}. Found: top modules {top}; lists of blocks "
         f"{lists[:3] or 'none'}; last norm {norms[-1:] or 'none'}. "

@@ -8,6 +8,7 @@ from torch import nn
 
 from repsurgery.errors import SiteError
 from repsurgery.lm.sites import Site
+from repsurgery.lm.threads import HOOKS, Owner
 
 __all__ = ["Visit", "attach"]
 
@@ -15,26 +16,36 @@ Visit = Callable[[torch.Tensor], torch.Tensor | None]
 """Takes the state at a site, (batch, length, d) or (rows, d); returns the one to go on with, or None to leave it."""
 
 
-def attach(site: Site, visit: Visit) -> Any:
-    """Let ``visit`` see every state that passes ``site``; return the handle whose ``remove`` ends that."""
-    if site.side == "input":
-        return site.module.register_forward_pre_hook(_entering(site, visit), with_kwargs=True)
-    return site.module.register_forward_hook(_leaving(site, visit))
+def attach(site: Site, visit: Visit, *, holds: Callable[[], bool] | None = None) -> Any:
+    """Let ``visit`` see every state that passes ``site``; return the handle whose ``remove`` ends that.
+
+    ``holds`` says whether the code that asks is meant; by default that is the thread that attached, and no other.
+    """
+    meant = Owner().here if holds is None else holds
+    with HOOKS:
+        if site.side == "input":
+            return site.module.register_forward_pre_hook(_entering(site, visit, meant), with_kwargs=True)
+        return site.module.register_forward_hook(_leaving(site, visit, meant))
 
 
-def _leaving(site: Site, visit: Visit) -> Callable[[nn.Module, Any, Any], Any]:
+def _leaving(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], Any]:
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        state = _state_of(output, site)
-        new = visit(state)
+        # a graph that is being compiled would keep what this block does for ever
+        if torch.compiler.is_compiling() or not meant():
+            return None
+        new = visit(_state_of(output, site))
         return None if new is None else _replaced(output, new)
 
     return hook
 
 
-def _entering(site: Site, visit: Visit) -> Callable[[nn.Module, Any, dict[str, Any]], Any]:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        state = _state_of(args if args else kwargs.get("hidden_states"), site)
-        new = visit(state)
+def _entering(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[..., Any]:
+    # PyTorch looks up how to call a hook after it has looked up the hook, so one that another thread sets or removes at
+    # that moment is called without keywords; it is never meant for the thread that calls it
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        if torch.compiler.is_compiling() or not meant() or kwargs is None:
+            return None
+        new = visit(_state_of(args if args else kwargs.get("hidden_states"), site))
         if new is None:
             return None
         return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})

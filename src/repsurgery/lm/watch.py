@@ -1,8 +1,9 @@
 """Know, inside a hook deep in a model, which pass is running: its padding, its offset, its prompt.
 
-While anything steers a model, one watch stands on it: a hook before its base model reads mask and cache of each
-pass, and ``model.generate`` is shadowed on the instance to note each call's prompt length. The last one to leave
-takes both away, in whatever order they leave.
+While anything steers a model, one watch stands on it: hooks before and after its entrances read mask and cache of each
+pass, ``generate`` is shadowed on the instance to note each call's prompt, and checkpointed layers are told again which
+pass they belong to when the backward pass runs them once more. The last one to leave takes everything away, in
+whatever order they leave and from whatever thread.
 """
 
 import functools
@@ -11,24 +12,38 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
-from repsurgery.lm.positions import Forward, forward_of
+from repsurgery.errors import PassError
+from repsurgery.lm.passes import Call, Role, call_of, forward_of
+from repsurgery.lm.positions import Forward
 from repsurgery.lm.sites import entrances
+from repsurgery.lm.threads import HOOKS, acting_for, acting_thread
+from repsurgery.lm.wrappers import outermost_models
 
-__all__ = ["Watch", "steering_in_force", "watching"]
+__all__ = ["Steering", "Watch", "steering_in_force", "watching"]
 
+_CHECKPOINT = "_gradient_checkpointing_func"
 _WATCHES: "weakref.WeakKeyDictionary[nn.Module, Watch]" = weakref.WeakKeyDictionary()
+
+
+class Steering(Protocol):
+    """What stands on a model: a note that tells two steerings apart, and whether it holds for the code that asks."""
+
+    note: str
+
+    def holds_here(self) -> bool:
+        """Return whether this steering is for the thread that asks."""
 
 
 class _Passes(threading.local):
     """The passes and `generate` calls under way in one thread, innermost last."""
 
     def __init__(self) -> None:
-        self.running: list[Forward | None] = []
-        self.prompts: list[int] = []
+        self.running: list[tuple[int, Forward]] = []
+        self.calls: list[Call] = []
 
 
 class Watch:
@@ -36,93 +51,164 @@ class Watch:
 
     Attributes
     ----------
-    notes : list of str
-        What steers the model now, in order; it tells two readings of one model apart.
+    steerings : tuple of Steering
+        What stands on the model now, in order of entering, whatever thread it is for.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.notes: list[str] = []
+    def __init__(self) -> None:
+        self.steerings: tuple[Steering, ...] = ()
         self._passes = _Passes()
-        self._top = id(model)
         self._handles: list[Any] = []
-        for module in entrances(model):
-            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+        self._shadows: list[tuple[nn.Module, str, Any, Any]] = []
+        self._modules: set[int] = set()
+
+    def cover(self, model: nn.Module) -> None:
+        """Watch the entrances of ``model`` that are not watched yet."""
+        for module, role in entrances(model):
+            if id(module) in self._modules:
+                continue
+            self._modules.add(id(module))
+            enter = functools.partial(self._enter, role)
+            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave, always_call=True))
-        # only a model that can generate is shadowed; an encoder has nothing to shadow
-        generate: Any = getattr(model, "generate", None)
-        self._shadowed = callable(generate)
-        self._before = vars(model).get("generate")
-        if self._shadowed:
-            vars(model)["generate"] = self._noting_prompts(generate)
+        inner: Any
+        for inner in outermost_models(model):
+            # only a model that can generate is shadowed; an encoder has nothing to shadow
+            if callable(getattr(inner, "generate", None)):
+                self._shadow(inner, "generate", self._noting_calls(inner, inner.generate))
+        self._cover_checkpoints(model)
+
+    def _cover_checkpoints(self, model: nn.Module) -> None:
+        for module in model.modules():
+            if _CHECKPOINT in vars(module):
+                self._shadow(module, _CHECKPOINT, self._again(vars(module)[_CHECKPOINT]))
 
     @property
     def current(self) -> Forward | None:
         """The pass now running; None where a module is called on its own."""
         running = self._passes.running
-        return running[-1] if running else None
+        return running[-1][1] if running else None
 
-    def remove(self, model: nn.Module) -> None:
-        """Leave the model as it was found."""
+    def intact(self) -> bool:
+        """Return whether every hook of this watch still stands."""
+        return all(handle.id in (handle.hooks_dict_ref() or ()) for handle in self._handles)
+
+    def remove(self) -> None:
+        """Leave the model as it was found, and what others have put in our place where they put it."""
         for handle in self._handles:
             handle.remove()
-        if self._shadowed:
-            del vars(model)["generate"]
-        if self._before is not None:
-            vars(model)["generate"] = self._before
+        for module, name, ours, before in reversed(self._shadows):
+            if vars(module).get(name) is not ours:
+                continue
+            del vars(module)[name]
+            if before is not None:
+                vars(module)[name] = before
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        named = _by_name(module.forward, args, kwargs) if args else kwargs
-        prompts, running = self._passes.prompts, self._passes.running
-        if id(module) == self._top:
-            running.clear()  # torch calls no hook after Ctrl-C, so a pass may never have been left
-        running.append(None)
-        running[-1] = forward_of(named, prompts[-1] if prompts else None)
+    def _shadow(self, module: nn.Module, name: str, ours: Any) -> None:
+        if any(vars(module).get(name) is mine for _, _, mine, _ in self._shadows):
+            return
+        self._shadows.append((module, name, ours, vars(module).get(name)))
+        vars(module)[name] = ours
+
+    # PyTorch looks up how to call a hook after it has looked up the hook: one that comes or goes in another thread at
+    # that moment is called without its keywords. The thread that waits for us to leave is never among those.
+    def _enter(
+        self, role: Role, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> None:
+        named = _by_name(module.forward, args, kwargs or {}) if args else kwargs or {}
+        calls, running = self._passes.calls, self._passes.running
+        # torch calls no hook after Ctrl-C, so a pass of this module may never have been left
+        stale = next((i for i, (key, _) in enumerate(running) if key == id(module)), len(running))
+        del running[stale:]
+        if module.training:
+            self._cover_checkpoints(module)
+        forward = forward_of(named, role=role, call=calls[-1] if calls else None, outer=self.current)
+        running.append((id(module), forward))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         del self._passes.running[-1:]
 
-    def _noting_prompts(self, generate: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting_calls(self, model: nn.Module, generate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(generate)
         def noting(*args: Any, **kwargs: Any) -> Any:
-            prompts = self._passes.prompts
-            prompts.append(_prompt_length(_by_name(generate, args, kwargs)))
+            calls, running = self._passes.calls, self._passes.running
+            depth = len(running)
+            calls.append(call_of(_by_name(generate, args, kwargs), vars(model).get("prepare_inputs_for_generation")))
             try:
                 return generate(*args, **kwargs)
             finally:
-                prompts.pop()
+                calls.pop()
+                del running[depth:]
 
         return noting
 
+    def _again(self, checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+        """Let ``checkpoint`` run its function in the same pass, for the same thread, each time it runs it."""
+
+        @functools.wraps(checkpoint)
+        def checkpointed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            running, thread, steerings = list(self._passes.running), acting_thread(), self.in_force()
+
+            def again(*args: Any, **kwargs: Any) -> Any:
+                with acting_for(thread):
+                    if self.in_force() != steerings:
+                        raise PassError(
+                            "The backward pass of a checkpointed model runs its layers again, and other steering is in "
+                            "force now. Call backward() inside the same `with lm.steer(...)` block as the forward."
+                        )
+                    before, self._passes.running = self._passes.running, running
+                    try:
+                        return function(*args, **kwargs)
+                    finally:
+                        self._passes.running = before
+
+            return checkpoint(again, *args, **kwargs)
+
+        return checkpointed
+
+    def in_force(self) -> list[Steering]:
+        """Return what steers the model in this thread, in order."""
+        return [steering for steering in self.steerings if steering.holds_here()]
+
 
 def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    bound = inspect.signature(function).bind_partial(*args, **kwargs).arguments
+    try:
+        bound = inspect.signature(function).bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return kwargs  # the call itself is about to fail, and says why
     return {**bound.pop("kwargs", {}), **bound}
 
 
-def _prompt_length(arguments: dict[str, Any]) -> int:
-    # a call that goes on from a cache may bring the new tokens alone, but then its mask spans the whole sequence
-    names = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
-    lengths = [arguments[name].shape[1] for name in names if arguments.get(name) is not None]
-    return max(lengths, default=1)
-
-
 @contextmanager
-def watching(model: nn.Module, note: str) -> Iterator[Watch]:
-    """Keep the model's one watch standing while the block runs."""
-    watch = _WATCHES.get(model)
-    if watch is None:
-        watch = _WATCHES[model] = Watch(model)
-    watch.notes.append(note)
+def watching(model: nn.Module, steering: Steering, *, around: nn.Module | None = None) -> Iterator[Watch]:
+    """Keep the one watch of ``model`` standing while the block runs; ``around`` is the wrapper it is called through."""
+    with HOOKS:
+        watch = _WATCHES.get(model)
+        if watch is None:
+            watch = _WATCHES[model] = Watch()
+        try:
+            watch.cover(model if around is None else around)
+            watch.steerings = (*watch.steerings, steering)
+        except BaseException:
+            _drop_if_idle(model, watch)
+            raise
     try:
         yield watch
     finally:
-        watch.notes.remove(note)
-        if not watch.notes:
-            del _WATCHES[model]
-            watch.remove(model)
+        with HOOKS:
+            watch.steerings = tuple(other for other in watch.steerings if other is not steering)
+            _drop_if_idle(model, watch)
 
 
-def steering_in_force(model: nn.Module) -> list[str]:
-    """Return notes of what steers ``model`` now, in order; empty for a model left alone."""
+def _drop_if_idle(model: nn.Module, watch: Watch) -> None:
+    if not watch.steerings:
+        _WATCHES.pop(model, None)
+        watch.remove()
+
+
+def steering_in_force(model: nn.Module, *, in_any_thread: bool = False) -> list[str]:
+    """Return notes of what steers ``model`` in this thread, in order; empty for a model left alone."""
     watch = _WATCHES.get(model)
-    return list(watch.notes) if watch is not None else []
+    if watch is None:
+        return []
+    return [steering.note for steering in (watch.steerings if in_any_thread else watch.in_force())]
