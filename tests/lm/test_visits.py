@@ -48,7 +48,7 @@ def test_the_steered_share_is_the_gate_s(model, positions):
 
 
 def test_a_block_in_which_nothing_ran_is_an_error(model):
-    with pytest.raises(SteeringError, match="'layers.1'.*threads='all'"), lm.steer(model, {"layers.1": ONES}):
+    with pytest.raises(SteeringError, match=r"'layers\.1'.*threads='all'"), lm.steer(model, {"layers.1": ONES}):
         pass
     # of two sites, the one that ran does not excuse the other
     model.idle = nn.Linear(WIDTH, WIDTH)
@@ -76,9 +76,9 @@ def test_a_hook_that_somebody_removed_is_an_error(model, whose):
 
 def test_reading_a_site_that_never_runs_is_refused(model):
     model.idle = nn.Linear(WIDTH, WIDTH)
-    with pytest.raises(SiteError, match="'idle'.*did not run"):
+    with pytest.raises(SiteError, match=r"'idle'.*did not run"):
         lm.extract(model, tiny_tokenizer(), texts(2), site="idle", progress=False)
-    with pytest.raises(SiteError, match="'idle'.*did not run"):
+    with pytest.raises(SiteError, match=r"'idle'.*did not run"):
         lm.class_moments(model, tiny_tokenizer(), texts(4), [0, 0, 1, 1], sites=["final", "idle"], progress=False)
 
 

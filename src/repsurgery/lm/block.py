@@ -99,6 +99,7 @@ class Block:
             )
         return (
             f"No pass went through {where} inside this steering block, so nothing was steered there. Run the model "
-            "inside the block; name a site that runs in its forward pass (lm.site_names); or, where another thread runs the "
-            "model, pass threads='all'. Exported and traced graphs (torch.export, torch.jit, ONNX) cannot be steered."
+            "inside the block; name a site that runs in its forward pass (lm.site_names); or, where another thread "
+            "runs the model, pass threads='all'. Exported and traced graphs (torch.export, torch.jit, ONNX) cannot be "
+            "steered."
         )

@@ -128,9 +128,7 @@ def _cached(arguments: Mapping[str, Any]) -> int | None:
             return int(cache.get_seq_length())
         except (ValueError, TypeError, NotImplementedError):
             return None
-    if arguments.get("past_key_values") is not cache:
-        return None
     try:
-        return int(cache[0][0].shape[-2])
+        return int(arguments["past_key_values"][0][0].shape[-2])
     except (AttributeError, IndexError, KeyError, TypeError):
         return None
