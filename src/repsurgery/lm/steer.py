@@ -1,14 +1,15 @@
 """Steer a live model inside a ``with`` block, and leave it as it was found."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from repsurgery.errors import ParameterError, ShapeError
-from repsurgery.lm.positions import Positions, check_positions
+from repsurgery.errors import ShapeError
+from repsurgery.lm.placing import placed
+from repsurgery.lm.positions import Positions
 from repsurgery.lm.rows import RowSteering, as_steering
 from repsurgery.lm.sites import Site, resolve_site, unwrapped
 from repsurgery.lm.states import Visit, attach
@@ -20,10 +21,10 @@ __all__ = ["prepare", "steer"]
 @contextmanager
 def steer(
     model: nn.Module,
-    sites: Mapping[str, Any],
+    sites: Any,
     *,
-    strength: float = 1.0,
-    positions: Positions = "all",
+    strength: float | None = None,
+    positions: Positions | None = None,
 ) -> Iterator[nn.Module]:
     """Steer ``model`` while the block runs: plain forward passes and ``generate`` in every mode.
 
@@ -33,10 +34,13 @@ def steer(
         A transformers decoder or encoder, in float32, bfloat16, float16 or float64, on any devices.
     sites : mapping of site name to a fitted estimator, a SteeringFunction or an AffineMap
         Estimators and steering functions steer through their gate, which decides for each token from the state as
-        it arrives; a bare map steers every token. Names are those of `resolve_site`.
-    strength : float
-        0 leaves the states untouched, 1 is the map; in between lies the geodesic.
-    positions : {"all", "generated", "prompt", "last"}
+        it arrives; a bare map steers every token. Names are those of `resolve_site`. Or one steering alone, whose
+        origin names its site.
+    strength : float or None
+        0 leaves the states untouched, 1 is the map; in between lies the geodesic. None is what the origin of each
+        steering asks for, else 1.
+    positions : {"all", "generated", "prompt", "last"} or None
+        None is what the origin of each steering asks for, else ``all``.
         ``all``: every position. ``prompt``: the prompt's. ``last``: the last prompt position only. ``generated``: the
         last prompt position and every later one, that is every position that predicts a new token. Padding is never
         touched. In a plain forward the whole input is the prompt; in ``generate`` the prompt's length is that of the
@@ -52,31 +56,30 @@ def steer(
     Maps are computed in float32 (float64 for float64 models) and cast back to the dtype of the state. Nested blocks
     compose in the order in which they were entered: an inner block meets what the outer one left.
 
+    Warns
+    -----
+    OriginWarning
+        Where a steering was fitted at another site, or on a model of another name or configuration.
+
     Guarantees
     ----------
     The steered state is map(h) (test_the_steered_state_is_the_map_of_the_state).
     Cached and uncached generation agree (test_cached_and_uncached_generation_agree).
     Padding is never touched (test_padding_is_never_touched).
+    A saved steering acts where, how strongly and at which positions its file says, unless the caller says otherwise
+    (test_a_steering_acts_where_its_origin_says, test_the_caller_replaces_what_the_origin_says).
     Afterwards the model is bit-identical, also when the block raised (test_the_model_is_bit_identical_afterwards).
     """
-    check_positions(positions)
     inner = unwrapped(model)
-    jobs = [prepare(inner, name, value, strength) for name, value in _items(sites)]
-    note = "; ".join(f"{site.name} {digest} {strength} {positions}" for site, _, digest in jobs)
+    places = placed(inner, sites, strength=strength, positions=positions)
+    jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in places]
+    note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
     with ExitStack() as stack:
         watch = stack.enter_context(watching(inner, note))
-        for site, rows, _ in jobs:
-            handle = attach(site, _visit(watch, rows, positions))
+        for site, rows, _, place in jobs:
+            handle = attach(site, _visit(watch, rows, place.positions))
             stack.callback(handle.remove)
         yield model
-
-
-def _items(sites: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    if not isinstance(sites, Mapping) or not sites:
-        raise ParameterError(
-            f"steer got {type(sites).__name__} for sites; it takes a mapping such as {{'final': steering}}."
-        )
-    return list(sites.items())
 
 
 def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
