@@ -147,7 +147,7 @@ def test_another_model_s_weights_are_a_warning(folder, tmp_path):
         network.model.norm.weight[0] += 1
     for part in (network, tiny_tokenizer()):
         part.save_pretrained(tmp_path / folder.name)
-    with pytest.warns(OriginWarning, match="are others"):
+    with pytest.warns(OriginWarning, match="has different weights"):
         harness.SteeredLM(str(tmp_path / folder.name), steering=str(file))
 
 

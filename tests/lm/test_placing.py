@@ -160,7 +160,7 @@ def test_another_model_or_configuration_is_a_warning(tmp_path):
     assert str(tmp_path) not in str(known.origin)
     logits(first, known)
     renamed = saved(tmp_path / "second")
-    with pytest.warns(OriginWarning, match="fitted on 'first', and 'second' is another model"):
+    with pytest.warns(OriginWarning, match="fitted on 'first'; 'second' is a different model"):
         logits(renamed, known)
     other = saved(tmp_path / "elsewhere" / "first")
     logits(other, known)  # of the same name and configuration: lm.steer looks no further
@@ -186,15 +186,20 @@ def test_weights_are_compared_whatever_their_dtype_and_name(tmp_path):
     for model in (first, moved, saved(tmp_path / "third").to(torch.bfloat16), saved(tmp_path / "fourth").double()):
         (sure,) = weighed(model, [("layers.0", known)])
         logits(model, sure)  # and its name is not asked for again
+    renormed = saved(tmp_path / "first")
+    renormed.config.rms_norm_eps = 0.5
+    (sure,) = weighed(renormed, [("layers.0", known)])
+    with pytest.warns(OriginWarning, match="another configuration"):
+        logits(renormed, sure)
     with torch.no_grad():
         moved.model.layers[1].mlp.down_proj.weight[3, 2] += 1
-    with pytest.warns(OriginWarning, match=r"'first', and the weights of 'second' are others"):
+    with pytest.warns(OriginWarning, match="'first'; 'second' has different weights"):
         (warned,) = weighed(moved, [("layers.0", known)])
     logits(moved, warned)  # once is enough
     # rounding to float16 hides the weights from this comparison; the name still tells
     half = saved(tmp_path / "fifth").half()
     (unsure,) = weighed(half, [("layers.0", known)])
-    with pytest.warns(OriginWarning, match="'fifth' is another model"):
+    with pytest.warns(OriginWarning, match="'fifth' is a different model"):
         logits(half, unsure)
 
 

@@ -61,14 +61,14 @@ def placed(
         check_positions(positions)
     found = []
     for name, value in _items(sites, caller):
-        function = as_steering(value, caller=caller)
+        site, function = resolve_site(model, name), as_steering(value, caller=caller)
         origin = function.origin
         how = Origin(
             site=name,
             strength=_first(strength, origin.strength, 1.0),
             positions=_first(positions, origin.positions, "all"),
         )
-        _compare(model, name, function)
+        _compare(model, site, function)
         found.append(Placement(name, function.with_origin(how), how.strength, how.positions))  # type: ignore[arg-type]
     return found
 
@@ -106,7 +106,7 @@ def weighed(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]])
     """Return the steering of each (site, steering), once all weights of ``model`` were compared with those of the fit.
 
     Weights are hashed once, and only where a steering states theirs; their dtype does not matter. Where they are the
-    same, the model's name does not matter either.
+    same, the model's name does not matter either; its configuration is compared by `placed`.
 
     Warns
     -----
@@ -120,10 +120,13 @@ def weighed(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]])
         if not _comparable(model, origin):
             found.append(function)
             continue
-        if origin.fingerprint != weights() and _fits(resolve_site(model, name), function):
+        if origin.fingerprint == weights():
+            found.append(function.with_origin(model=model_name(model), fingerprint=None))
+            continue
+        if _fits(resolve_site(model, name), function):
             warnings.warn(
-                f"This steering was fitted on {_called(origin.model)}, and the weights of {_called(model_name(model))} "
-                "are others: its maps need not mean anything there. Load the model it was fitted on, or fit again.",
+                f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different weights, "
+                "so the maps may mean nothing there. Load the model it was fitted on, or fit again.",
                 OriginWarning,
                 stacklevel=3,
             )
@@ -155,13 +158,13 @@ def _items(sites: Any, caller: str) -> list[tuple[str, Any]]:
     return [(site, sites)]
 
 
-def _compare(model: nn.Module, name: str, function: SteeringFunction) -> None:
-    origin = function.origin
-    if origin == UNKNOWN or not _fits(site := resolve_site(model, name), function):
+def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
+    origin, name = function.origin, site.name
+    if origin == UNKNOWN or not _fits(site, function):
         return  # another width is refused, not warned of
     if origin.site is not None and not _same_place(model, origin.site, site):
         warnings.warn(
-            f"This steering was fitted at {origin.site!r} and is used at {name!r}, where vectors lie elsewhere. "
+            f"This steering was fitted at {origin.site!r} and is used at {name!r}, whose vectors differ. "
             f"Use it at {origin.site!r}, or fit it at {name!r}.",
             OriginWarning,
             stacklevel=5,
@@ -171,10 +174,10 @@ def _compare(model: nn.Module, name: str, function: SteeringFunction) -> None:
     other_name = here is not None and its is not None and here.split("/")[-1] != its.split("/")[-1]
     other_build = origin.configuration is not None and architecture(model) not in (None, origin.configuration)
     if other_name or other_build:
-        what = "another model" if other_name else "a model of another configuration"
+        what = "a different model" if other_name else "a model of another configuration"
         warnings.warn(
-            f"This steering was fitted on {_called(its)}, and {_called(here)} is {what}: its maps need not mean "
-            "anything there. Load the model it was fitted on, or fit again.",
+            f"This steering was fitted on {_called(its)}; {_called(here)} is {what}, so the maps may mean nothing there. "
+            "Load the model it was fitted on, or fit again.",
             OriginWarning,
             stacklevel=5,
         )
