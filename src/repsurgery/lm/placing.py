@@ -125,8 +125,8 @@ def weighed(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]])
             continue
         if _fits(resolve_site(model, name), function):
             warnings.warn(
-                f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different weights, "
-                "so the maps may mean nothing there. Load the model it was fitted on, or fit again.",
+                f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different "
+                "weights, so the maps may mean nothing there. Load the model it was fitted on, or fit again.",
                 OriginWarning,
                 stacklevel=3,
             )
@@ -176,8 +176,8 @@ def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
     if other_name or other_build:
         what = "a different model" if other_name else "a model of another configuration"
         warnings.warn(
-            f"This steering was fitted on {_called(its)}; {_called(here)} is {what}, so the maps may mean nothing there. "
-            "Load the model it was fitted on, or fit again.",
+            f"This steering was fitted on {_called(its)}; {_called(here)} is {what}, so the maps may mean nothing "
+            "there. Load the model it was fitted on, or fit again.",
             OriginWarning,
             stacklevel=5,
         )
