@@ -25,7 +25,7 @@ from repsurgery.steering import (
     load,
     save,
 )
-from repsurgery.surgery import SteeringFunction, certify, verify
+from repsurgery.surgery import Origin, SteeringFunction, certify, verify
 
 __version__ = "0.1.0"
 
@@ -44,6 +44,7 @@ __all__ = [
     "MiMiC",
     "MidSteer",
     "Moments",
+    "Origin",
     "SteeringFunction",
     "TraceMatching",
     "Translation",

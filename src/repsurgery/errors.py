@@ -21,6 +21,7 @@ __all__ = [
     "NonFiniteWarning",
     "NotConvergedWarning",
     "NotNumericError",
+    "OriginWarning",
     "ParameterError",
     "PassError",
     "RecordError",
@@ -173,6 +174,10 @@ class NonFiniteWarning(SurgeryWarning):
 
 class EngineWarning(SurgeryWarning):
     """A cluster that answers and has no room for the work yet; it begins when there is. Start workers."""
+
+
+class OriginWarning(SurgeryWarning):
+    """A steering meets another model or site than it was fitted for. Use those, or fit again for these."""
 
 
 class NotConvergedWarning(SurgeryWarning):

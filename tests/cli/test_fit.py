@@ -19,7 +19,20 @@ def test_the_file_holds_what_the_library_would_have_fitted(fitted, table, model_
 def test_the_certificate_is_printed(run, table, model_folder, tmp_path):
     result = run(
         *("fit", table, "--text-column", "sentence", "--label-column", "tone", "--model", model_folder),
-        *("--method", "mean", "--source", "a", "--gate", "always", "--site", "layers.0", "--out", tmp_path / "f"),
+        *(
+            "--method",
+            "mean",
+            "--source",
+            "a",
+            "--target",
+            "b",
+            "--gate",
+            "always",
+            "--site",
+            "layers.0",
+            "--out",
+            tmp_path / "f",
+        ),
     )
     assert result.exit_code == 0, result.output
     assert "MeanMatching claims equal means" in result.stdout
@@ -45,9 +58,9 @@ def test_other_methods_and_poolings_fit_too(run, table, model_folder, tmp_path, 
         (["--shrinkage", "magic"], 2, "magic"),
         (["--source", "c"], 1, "the labels of the table are a, b"),
         (["--method", "leace", "--source", "a"], 1, "LEACE takes no source"),
-        (["--site", "layers.9"], 1, "layers.9"),
+        (["--target", "b", "--site", "layers.9"], 1, "layers.9"),
         (["--text-column", "missing"], 1, "has no column 'missing'"),
-        (["--model", "no/such/folder/at/all"], 1, "There is no folder"),
+        (["--target", "b", "--model", "no/such/folder/at/all"], 1, "There is no folder"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_no_traceback(run, table, model_folder, tmp_path, options, code, words):

@@ -165,7 +165,7 @@ def test_fit_from_moments_is_the_fit_from_rows(folder, data, count, run, as_json
         (("--moments", "m.safetensors", "table.csv"), "either a table of texts or a file of moments"),
         ((), "either a table of texts or a file of moments"),
         (("--moments", "none.safetensors"), "does not exist"),
-        (("--moments", "m.safetensors", "--gate", "logistic"), "rows"),
+        (("--moments", "m.safetensors", "--target", "1", "--gate", "logistic"), "rows"),
     ],
 )
 def test_fit_from_moments_by_wrong_words(folder, count, run, words, told):

@@ -13,7 +13,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.cli.app import app
 from repsurgery.datasets import load_wikitext2
-from repsurgery.errors import DataError, ModelError, ParameterError, ShapeError, SiteError
+from repsurgery.errors import DataError, ModelError, OriginWarning, ParameterError, ShapeError, SiteError
 from repsurgery.experiments import harness
 from repsurgery.experiments.harness import command
 from repsurgery.experiments.harness.tasks import LOCAL_TASKS
@@ -122,6 +122,33 @@ def test_strength_reaches_the_model(folder):
     assert evaluate(folder, **arguments, strength=0) == pytest.approx(base, rel=AGREEMENT)
     half = native(folder, {"half": rs.load(arguments["steering"]).interpolate(0.5)})["half"]
     assert evaluate(folder, **arguments, strength=0.5) == pytest.approx(half, rel=AGREEMENT)
+
+
+def test_the_file_says_where_and_how(folder, tmp_path):
+    file = tmp_path / "inner.safetensors"
+    known = rs.SteeringFunction({None: STEERINGS["inner"][1]})
+    rs.save(known.with_origin(site="layers.0", strength=0.5), file)
+    told = evaluate(folder, pretrained=str(folder), steering=str(file))
+    assert told == evaluate(folder, **file_arguments(folder, "inner"), strength=0.5)
+    model = harness.SteeredLM(str(folder), steering=str(file), strength=1.0, positions="last")
+    assert model.surgery["site"] == "layers.0"
+    assert (model.surgery["strength"], model.surgery["positions"]) == (1.0, "last")
+    with pytest.warns(OriginWarning, match=r"fitted at 'layers\.0'"):
+        harness.SteeredLM(str(folder), steering=str(file), site="final")
+
+
+def test_another_model_s_weights_are_a_warning(folder, tmp_path):
+    file = tmp_path / "known.safetensors"
+    network, _ = lm.load(folder)
+    known = rs.SteeringFunction({None: random_map()}, origin=lm.origin_of(network, site="final"))
+    rs.save(known, file)
+    harness.SteeredLM(str(folder), steering=str(file), dtype="bfloat16")
+    with torch.no_grad():
+        network.model.norm.weight[0] += 1
+    for part in (network, tiny_tokenizer()):
+        part.save_pretrained(tmp_path / folder.name)
+    with pytest.warns(OriginWarning, match="has different weights"):
+        harness.SteeredLM(str(tmp_path / folder.name), steering=str(file))
 
 
 def test_the_local_task_is_the_harness_s_on_local_pages(folder):

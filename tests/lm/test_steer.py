@@ -251,7 +251,7 @@ def test_sites_must_be_a_mapping(model, sites):
         pass
 
 
-@pytest.mark.parametrize("strength", [float("nan"), "strong", None])
+@pytest.mark.parametrize("strength", [float("nan"), "strong", True])
 def test_strength_must_be_a_number(model, strength):
     with pytest.raises(ParameterError, match="strength"), lm.steer(model, {"final": random_map()}, strength=strength):
         pass

@@ -17,6 +17,7 @@ from repsurgery.arrays import (
     row_blocks,
 )
 from repsurgery.errors import DataError, ShapeError
+from repsurgery.origin import UNKNOWN, Origin
 
 __all__ = ["AffineMap"]
 
@@ -43,6 +44,11 @@ class AffineMap(ABC):
     @abstractmethod
     def bias(self) -> Vector:
         """The constant b, shape (d,)."""
+
+    @property
+    def origin(self) -> Origin:
+        """Unknown: a bare map is numbers alone. A `SteeringFunction` says where its maps belong."""
+        return UNKNOWN
 
     @abstractmethod
     def linear(self, X: Matrix) -> Matrix:

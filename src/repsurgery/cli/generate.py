@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from repsurgery.cli.needs import Console, Table, escape, typer
+from repsurgery.cli.show import plain_warnings
 
 __all__ = ["generate"]
 
@@ -16,37 +17,50 @@ def generate(
     prompts_file: Annotated[Path | None, typer.Option(help="One prompt per line.")] = None,
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
     site: Annotated[
-        list[str] | None, typer.Option(help="One for all files, or one for each.  [default: final]")
+        list[str] | None,
+        typer.Option(help="One for all files, or one for each.  [default: the site in each file, else final]"),
     ] = None,
-    strength: Annotated[float, typer.Option(help="0: not at all. 1: as fitted.")] = 1.0,
-    positions: Annotated[Positions, typer.Option(help="Which positions are steered.")] = "all",
+    strength: Annotated[
+        float | None,
+        typer.Option(help="0: not at all. 1: as fitted.  [default: the strength in each file, else 1]"),
+    ] = None,
+    positions: Annotated[
+        Positions | None,
+        typer.Option(help="Which positions are steered.  [default: the positions in each file, else all]"),
+    ] = None,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations of each prompt.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of a continuation.")] = 20,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
 ) -> None:
     """Continue prompts without steering and under each file, with the same noise."""
-    from repsurgery.experiments import compare
+    from repsurgery.experiments import compare, open_steerings
 
     prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
-    found = compare(
-        files,
-        prompts,
-        model=model,
-        sites=site or ["final"],
-        strength=strength,
-        positions=positions,
-        n=n,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-    )
-    table = Table(title=f"{escape(model)}, strength {strength:g}", title_justify="left", show_lines=True)
+    sites = site or ()
+    used = open_steerings(files, sites=sites, strength=strength, positions=positions)
+    with plain_warnings(Console(stderr=True, soft_wrap=True)):
+        found = compare(
+            files,
+            prompts,
+            model=model,
+            sites=sites,
+            strength=strength,
+            positions=positions,
+            n=n,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+    console = Console()
+    for line in (model, *(f"{file.stem}: {one.words}" for file, one in zip(files, used, strict=True))):
+        console.print(escape(line), soft_wrap=True, highlight=False)
+    table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")
     for row in found:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
-    Console().print(table)
+    console.print(table)
 
 
 def _lines(path: Path) -> list[str]:

@@ -44,6 +44,7 @@ def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             rows += _flat(value, f"{prefix}{name}.")
         else:
             shown = " × ".join(map(str, value)) if prefix.endswith("arrays.") else _words(value)
+            shown = "unknown" if prefix == "origin." and value is None else shown
             rows.append((f"{prefix}{name}", shown))
     return rows
 

@@ -2,14 +2,14 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from repsurgery.cli.needs import Console, Progress, escape, typer
-from repsurgery.errors import ParameterError, SurgeryWarning
+from repsurgery.cli.show import plain_warnings
+from repsurgery.errors import ParameterError
 
 if TYPE_CHECKING:
     from repsurgery.sources import Shard
@@ -51,7 +51,7 @@ def moments(
     _require_writable(out)
     folder = work_dir or out.with_name(f"{out.name}.work")
     console = Console(stderr=True, soft_wrap=True)
-    with _plain_warnings(console):
+    with plain_warnings(console):
         shards = find_shards(
             sources,
             labels=labels or [],
@@ -130,20 +130,3 @@ def _progress(console: Console) -> Iterator[Callable[[int], None]]:
                 console.print(f"{done} of {total} shards", highlight=False)
 
         yield advance
-
-
-@contextmanager
-def _plain_warnings(console: Console) -> Iterator[None]:
-    """Show our warnings as one line each; others as ever."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", SurgeryWarning)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, SurgeryWarning):
-                console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
-            else:
-                shown(message, category, *where, **more)
-
-        warnings.showwarning = show
-        yield

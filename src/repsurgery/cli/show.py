@@ -1,12 +1,16 @@
-"""Plain tables on the terminal, in as many pieces as its width asks for."""
+"""Plain tables on the terminal, in as many pieces as its width asks for; warnings as one line each."""
 
-from typing import Literal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from repsurgery.cli.needs import Console, escape
 from repsurgery.cli.needs import Table as RichTable
+from repsurgery.errors import SurgeryWarning
 from repsurgery.report import Table
 
-__all__ = ["show_table"]
+__all__ = ["plain_warnings", "show_table"]
 
 _BORDERS = 3
 """What a column costs beyond its text: two spaces and a line."""
@@ -27,6 +31,23 @@ def show_table(table: Table, console: Console) -> None:
         console.print(rich)
     if table.caption:
         console.print(escape(table.caption), style="dim italic", highlight=False)
+
+
+@contextmanager
+def plain_warnings(console: Console) -> Iterator[None]:
+    """Show our warnings as one line each; others as ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SurgeryWarning)
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, SurgeryWarning):
+                console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
+            else:
+                shown(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _pieces(table: Table, width: int) -> list[list[int]]:

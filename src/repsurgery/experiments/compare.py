@@ -3,11 +3,9 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import ParameterError
+from repsurgery.experiments.opening import open_steerings, recognised
 from repsurgery.lm.positions import Positions
 
 __all__ = ["Compared", "compare"]
@@ -35,9 +33,9 @@ def compare(
     prompts: Sequence[str],
     *,
     model: str = lm.models.DEFAULT_MODEL,
-    sites: Sequence[str] = ("final",),
-    strength: float = 1.0,
-    positions: Positions = "all",
+    sites: Sequence[str] = (),
+    strength: float | None = None,
+    positions: Positions | None = None,
     n: int = 1,
     max_new_tokens: int = 20,
     seed: int = 0,
@@ -50,24 +48,25 @@ def compare(
     files : sequence of paths
         Maps, steering functions or estimators, each steering alone.
     prompts : sequence of str
-    sites : sequence of str
-        One for all files, or one for each.
-    model, strength, positions, n, max_new_tokens, seed
+    sites, strength, positions
+        See `open_steerings`.
+    model, n, max_new_tokens, seed
         See `lm.load` and `lm.generate`.
+
+    Warns
+    -----
+    OriginWarning
+        Where a file was fitted at another site, or on a model of other weights.
     """
-    places = list(sites) * len(files) if len(sites) == 1 else list(sites)
-    if len(places) != len(files):
-        raise ParameterError(f"Got {len(sites)} sites for {len(files)} files; give one for all, or one for each.")
-    steerings = [None, *({site: rs.load(Path(file))} for site, file in zip(places, files, strict=True))]
+    opened = open_steerings(files, sites=sites, strength=strength, positions=positions)
     network, tokenizer = lm.load(model)
+    steerings = [None, *(one.steering for one in recognised(opened, network))]
     columns = [
         lm.generate(
             network,
             tokenizer,
             prompts,
             steering=steering,
-            strength=strength,
-            positions=positions,
             n=n,
             max_new_tokens=max_new_tokens,
             seed=seed,

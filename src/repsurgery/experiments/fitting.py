@@ -10,7 +10,11 @@ from repsurgery import lm
 from repsurgery.arrays import Label
 from repsurgery.datasets import read_table
 from repsurgery.errors import ParameterError
+from repsurgery.files import digest_of
+from repsurgery.lm.origins import plain_model_name
+from repsurgery.lm.positions import Positions
 from repsurgery.lm.reading import Pooling
+from repsurgery.moments.by_class import to_contents
 from repsurgery.steering.base import BaseSteering
 
 __all__ = ["METHODS", "fit_moments", "fit_table"]
@@ -40,9 +44,12 @@ def fit_table(
     pooling: Pooling = "last",
     max_length: int | None = None,
     params: Mapping[str, Any] | None = None,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    licence: str | None = None,
     progress: bool = True,
 ) -> BaseSteering:
-    """Return an estimator fitted on the hidden states of a table's texts.
+    """Return an estimator fitted on the hidden states of a table's texts; its origin says on which.
 
     Parameters
     ----------
@@ -56,12 +63,18 @@ def fit_table(
         See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are kept, so that gates and
         shrinkages which need rows are refused.
     params : mapping of str to value, or None
-        Parameters of the estimator: source, target, gate, shrinkage, ridge.
+        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method that steers to a target needs one.
+    strength, positions, licence
+        Noted in the origin for whoever uses the steering; the map is fitted at strength 1 in any case.
     """
+    noted = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
     estimator = _estimator(method, params or {})
     texts = read_table(table, text=text, label=label)
     _require_labels(estimator, texts.counts)
+    _require_target(estimator, texts.counts)
     network, tokenizer = lm.load(model)
+    # hashed before the work: nothing may change the model in between
+    origin = lm.origin_of(network, site=site, data=texts.digest, **noted.known())
     if pooling == "all":
         moments = lm.class_moments(
             network,
@@ -73,15 +86,24 @@ def fit_table(
             max_length=max_length,
             progress=progress,
         )
-        return estimator.fit_moments(moments[site])
+        return estimator.fit_moments(moments[site]).with_origin(origin)
     X = lm.extract(
         network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
     )
-    return estimator.fit(X, texts.labels)
+    return estimator.fit(X, texts.labels).with_origin(origin)
 
 
 def fit_moments(
-    moments: str | os.PathLike[str], *, method: str = "mimic", params: Mapping[str, Any] | None = None
+    moments: str | os.PathLike[str],
+    *,
+    method: str = "mimic",
+    params: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    site: str | None = None,
+    pooling: Pooling | None = None,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    licence: str | None = None,
 ) -> BaseSteering:
     """Return an estimator fitted from a file of class moments.
 
@@ -91,11 +113,19 @@ def fit_moments(
         Written by ``ClassMoments.save`` or the command ``moments``.
     method, params
         As in `fit_table`; labels may be given as text ("0" for 0).
+    model, site, pooling, strength, positions, licence
+        What to note in the origin: moments do not know where they were taken.
     """
+    name = None if model is None else plain_model_name(model)
+    noted = rs.Origin(model=name, site=site, pooling=pooling, strength=strength, positions=positions, licence=licence)
     held = rs.ClassMoments.load(moments)
     by_name = {str(label): label for label in held}
     given = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
-    return _estimator(method, given).fit_moments(held)
+    estimator = _estimator(method, given)
+    _require_target(estimator, {str(label): m.count for label, m in held.items()})
+    contents = to_contents(held)
+    origin = noted.revised(data=digest_of(contents.arrays, contents.header))
+    return estimator.fit_moments(held).with_origin(origin)
 
 
 def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
@@ -118,6 +148,17 @@ def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
             f"{METHODS[method].__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}."
         )
     return METHODS[method](**params)
+
+
+def _require_target(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
+    # no label is a safe guess: the last in the alphabet may be the one to get rid of
+    if estimator.get_params().get("target", "none needed") is not None:
+        return
+    found = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    raise ParameterError(
+        f"{type(estimator).__name__} steers towards one label, and none was named. The labels found are {found}. Name "
+        "the one that the others are to become with --target LABEL; all others are steered, unless --source names some."
+    )
 
 
 def _require_labels(estimator: BaseSteering, counts: Mapping[str, int]) -> None:

@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import FoldError
+from repsurgery.experiments.opening import open_steering, recognised
+from repsurgery.surgery.function import EVERYBODY
 
 __all__ = ["fold_into"]
 
@@ -16,7 +17,8 @@ def fold_into(
     folder: str | os.PathLike[str],
     *,
     model: str = lm.models.DEFAULT_MODEL,
-    site: str = "final",
+    site: str | None = None,
+    strength: float | None = None,
     every_vector: bool = False,
     custom_code: bool = False,
 ) -> Path:
@@ -26,6 +28,8 @@ def fold_into(
     ----------
     file : path
         A map, a steering function or an estimator.
+    site, strength
+        None: those of the file, else "final" and 1.
     every_vector : bool
         Fold the map of a gated steering, which then acts on every vector; weights cannot hold a gate.
     custom_code : bool
@@ -34,21 +38,19 @@ def fold_into(
     target = Path(folder)
     if target.exists() and any(target.iterdir()):
         raise FoldError(f"{target} is not empty. Name a new folder, so that no file of another model stays in it.")
-    value = rs.load(file)
+    opened = open_steering(file, site, strength)
     network, tokenizer = lm.load(model)
-    folded = lm.fold(network, _only_map(value) if every_vector else value, site)
+    (known,) = recognised([opened], network)
+    folded = lm.fold(network, _ungated(known.function) if every_vector else known.function, known.site)
     lm.save_folded(folded, target, custom_code=custom_code)
     tokenizer.save_pretrained(target)
     return target
 
 
-def _only_map(value: Any) -> Any:
-    steering = getattr(value, "steering_", value)
-    maps = getattr(steering, "maps", None)
-    if maps is None:
-        return steering
+def _ungated(function: rs.SteeringFunction) -> rs.SteeringFunction:
+    maps = function.maps
     if len(maps) != 1:
         raise FoldError(
             f"The file holds {len(maps)} maps, one per class ({', '.join(map(str, maps))}). Fit one source."
         )
-    return next(iter(maps.values()))
+    return rs.SteeringFunction({EVERYBODY: next(iter(maps.values()))}, origin=function.origin)

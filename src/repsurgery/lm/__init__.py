@@ -20,6 +20,7 @@ from repsurgery.lm.fold_files import save_folded
 from repsurgery.lm.generate import Generation, generate
 from repsurgery.lm.lora import LoraExport, to_lora
 from repsurgery.lm.models import load
+from repsurgery.lm.origins import origin_of
 from repsurgery.lm.perplexity import DocumentPerplexity, document_perplexity
 from repsurgery.lm.score import Divergence, LogLikelihood, kl_divergence, log_likelihoods
 from repsurgery.lm.seams import foldable_sites
@@ -45,6 +46,7 @@ __all__ = [
     "kl_divergence",
     "load",
     "log_likelihoods",
+    "origin_of",
     "resolve_site",
     "save_folded",
     "site_names",

@@ -12,12 +12,20 @@ from repsurgery.affine import AffineMap, Diagonal, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError, MissingExtraError, ShapeError
 from repsurgery.lm.admission import only_map
+from repsurgery.lm.placing import place
 from repsurgery.lm.sites import resolve_site, site_names, unwrapped
 
 __all__ = ["to_gguf"]
 
 
-def to_gguf(model: nn.Module, steering: Any, site: str, path: str | os.PathLike[str], *, strength: float = 1.0) -> Path:
+def to_gguf(
+    model: nn.Module,
+    steering: Any,
+    site: str | None,
+    path: str | os.PathLike[str],
+    *,
+    strength: float | None = None,
+) -> Path:
     """Write a control vector that llama.cpp adds to the output of one block.
 
     Parameters
@@ -26,12 +34,13 @@ def to_gguf(model: nn.Module, steering: Any, site: str, path: str | os.PathLike[
         A decoder; it is only asked for its family and size.
     steering : Translation, or a SteeringFunction or fitted estimator that steers every vector by one
         x ↦ x + shift, with ``shift`` (d,).
-    site : str
-        ``"layers.N"`` with N from 1 to the last block.
+    site : str or None
+        ``"layers.N"`` with N from 1 to the last block; None is the one that the steering's origin names.
     path : path
         Of the file, which is written anew.
-    strength : float
-        Written into the file; ``--control-vector-scaled FILE SCALE`` multiplies it further.
+    strength : float or None
+        None is what the steering's origin asks for, else 1. Written into the file;
+        ``--control-vector-scaled FILE SCALE`` multiplies it further.
 
     Returns
     -------
@@ -55,7 +64,8 @@ def to_gguf(model: nn.Module, steering: Any, site: str, path: str | os.PathLike[
     The file holds the shift in float32 (test_the_control_vector_reads_back).
     """
     inner: Any = unwrapped(model)
-    m = only_map(steering, strength, caller="to_gguf")
+    at = place(inner, steering, site, strength, caller="to_gguf")
+    m, site = only_map(at.steering, at.strength, caller="to_gguf"), at.site
     shift = _shift_of(m)
     number = _block(inner, site)
     width = resolve_site(inner, site).width

@@ -12,6 +12,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError
 from repsurgery.lm.admission import checked_seam, diagonal_of, only_map, require_plain
 from repsurgery.lm.constants import make_room_by_flag, portable_sites, put_into_norm
+from repsurgery.lm.placing import place
 from repsurgery.lm.seams import Seam, nearest_foldable
 from repsurgery.lm.torch_maps import to_tensor
 from repsurgery.lm.weights import bias_of, map_after, map_before, matrix_of, store
@@ -40,7 +41,7 @@ class NotPortable:
         raise FoldError(self.message)
 
 
-def fold(model: Model, steering: Any, site: str, *, strength: float = 1.0) -> Model:
+def fold(model: Model, steering: Any, site: str | None = None, *, strength: float | None = None) -> Model:
     """Return a new plain model that computes what ``model`` computes under ``steer(model, {site: steering})``.
 
     Parameters
@@ -49,11 +50,13 @@ def fold(model: Model, steering: Any, site: str, *, strength: float = 1.0) -> Mo
         A transformers model; it is left as it is and shares nothing with the result.
     steering : AffineMap, or a SteeringFunction or fitted estimator that steers every vector by one map
         x ↦ Wx + b on the d features of the site. A gated function is not affine and is refused.
-    site : str
+    site : str or None
         One of `foldable_sites`, or the path of a linear layer. Translations also fold at ``"layers.N"`` where a block
-        ends in a bare sum; where it ends in a LayerNorm, translations and diagonal maps do.
-    strength : float
-        0 leaves the states untouched, 1 is the map; in between lies the geodesic.
+        ends in a bare sum; where it ends in a LayerNorm, translations and diagonal maps do. None is the site that the
+        steering's origin names.
+    strength : float or None
+        0 leaves the states untouched, 1 is the map; in between lies the geodesic. None is what the steering's origin
+        asks for, else 1.
 
     Returns
     -------
@@ -82,7 +85,8 @@ def fold(model: Model, steering: Any, site: str, *, strength: float = 1.0) -> Mo
     The original model keeps every bit (test_the_original_model_keeps_every_bit).
     """
     require_plain(model)
-    m = only_map(steering, strength, caller="fold")
+    at = place(model, steering, site, strength, caller="fold")
+    m, site = only_map(at.steering, at.strength, caller="fold"), at.site
     seam = checked_seam(model, m, site)
     earlier = _folded_at(model)
     if seam.kind == "reader" and site in earlier:

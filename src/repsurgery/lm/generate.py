@@ -1,7 +1,7 @@
 """Sample continuations of prompts, steered or not, reproducibly."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from numbers import Real
@@ -11,6 +11,7 @@ from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.errors import ParameterError
+from repsurgery.lm.placing import sites_of
 from repsurgery.lm.positions import Positions
 from repsurgery.lm.prefill import read_once
 from repsurgery.lm.running import entry_device, evaluating, run_batches
@@ -54,8 +55,8 @@ def generate(
     prompts: Sequence[str],
     *,
     steering: Any = None,
-    strength: float = 1.0,
-    positions: Positions = "all",
+    strength: float | None = None,
+    positions: Positions | None = None,
     n: int = 25,
     max_new_tokens: int = 20,
     top_p: float = 0.9,
@@ -72,7 +73,7 @@ def generate(
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
     prompts : sequence of str
-    steering : None, a mapping of site to steering, or one steering for "final"
+    steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
         See `steer`, which also explains ``strength`` and ``positions``.
     n, max_new_tokens : int
     top_p, temperature : float
@@ -115,13 +116,12 @@ def generate(
 
 
 def steered(
-    model: nn.Module, steering: Any, *, strength: float, positions: Positions
+    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
 ) -> AbstractContextManager[object]:
-    """Return the block in which ``steering`` holds: none, sites by name, or one steering at "final"."""
+    """Return the block in which ``steering`` holds: none, sites by name, or one steering at its site or "final"."""
     if steering is None:
         return nullcontext()
-    sites = steering if isinstance(steering, Mapping) else {"final": steering}
-    return steer(model, sites, strength=strength, positions=positions)
+    return steer(model, sites_of(steering), strength=strength, positions=positions)
 
 
 def _continue(

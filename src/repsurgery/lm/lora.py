@@ -12,6 +12,7 @@ from torch import nn
 from repsurgery.affine import AffineMap, Identity, LowRank, Translation
 from repsurgery.errors import FoldError, MissingExtraError, ParameterError
 from repsurgery.lm.admission import checked_seam, only_map, require_plain
+from repsurgery.lm.placing import place
 from repsurgery.lm.seams import Seam
 from repsurgery.lm.torch_maps import to_tensor
 from repsurgery.lm.weights import bias_of, is_conv1d, matrix_of
@@ -61,10 +62,10 @@ class LoraExport:
 def to_lora(
     model: nn.Module,
     steering: Any,
-    site: str,
+    site: str | None,
     folder: str | os.PathLike[str],
     *,
-    strength: float = 1.0,
+    strength: float | None = None,
     rank: int | None = None,
     constant: Constant = "carry",
 ) -> LoraExport:
@@ -76,12 +77,12 @@ def to_lora(
         It is only read.
     steering : AffineMap, or a SteeringFunction or fitted estimator that steers every vector by one map
         x ↦ Ax + b. A − I must have low rank (LEACE, MidSteer, translations), unless ``rank`` is given.
-    site : str
+    site : str or None
         As for `fold`, except sites that only a LayerNorm holds.
     folder : path
         Made where missing; load it with ``peft.PeftModel.from_pretrained(model, folder)``.
-    strength : float
-        0 leaves the states untouched, 1 is the map.
+    strength : float or None
+        0 leaves the states untouched, 1 is the map. None is what the steering's origin asks for, else 1.
     rank : int or None
         Keep this many directions of ΔW, the best ones in the Frobenius norm; ``error`` states what is lost.
     constant : {"carry", "omit"}
@@ -101,7 +102,8 @@ def to_lora(
     inner: Any = model
     if constant not in ("carry", "omit"):
         raise ParameterError(f"constant is {constant!r}; it is 'carry' or 'omit'.")
-    m = only_map(steering, strength, caller="to_lora")
+    at = place(model, steering, site, strength, caller="to_lora")
+    m, site = only_map(at.steering, at.strength, caller="to_lora"), at.site
     seam = checked_seam(inner, m, site)
     if seam.kind == "norm":
         raise FoldError(

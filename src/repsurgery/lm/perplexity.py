@@ -11,6 +11,7 @@ from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.output_layer import OutputLayer
+from repsurgery.lm.placing import placed, sites_of
 from repsurgery.lm.rows import RowSteering
 from repsurgery.lm.running import entry_device, evaluating, run_batches
 from repsurgery.lm.sites import reading_model, unwrapped
@@ -77,7 +78,8 @@ def document_perplexity(
 ) -> dict[str, DocumentPerplexity]:
     """Return the perplexity of ``documents`` under each steering, by name.
 
-    Documents are read in windows of ``max_length`` tokens as `rolling_windows` cuts them, every position steered.
+    Documents are read in windows of ``max_length`` tokens as `rolling_windows` cuts them, every position steered unless
+    the origin of a steering asks for others.
     What steers "final" alone needs no pass of its own: its states are computed once for all such steerings, and each
     costs its map and the output layer, on the vectors that it moves.
 
@@ -87,8 +89,8 @@ def document_perplexity(
         A transformers decoder and its tokenizer; neither is changed.
     documents : sequence of n strings
         As the model is to read them.
-    steerings : mapping of name to None, a mapping of site to steering, or one steering for "final"
-        None is the model as it stands. See `steer`.
+    steerings : mapping of name to None, a mapping of site to steering, or one steering for its own site, else "final"
+        None is the model as it stands. See `steer`; strength and positions are those of each origin.
     words, bytes : int or None
         Of the original documents, where those given here were rewritten; None counts in the documents given, words
         between white space.
@@ -162,14 +164,14 @@ def _sorted_out(
         if value is None:
             shared[name] = None
             continue
-        sites = value if isinstance(value, Mapping) else {"final": value}
-        if not sites:
+        if isinstance(value, Mapping) and not value:
             raise ParameterError(f"The steering {name!r} names no site. Give {{'final': steering}}, or None.")
-        ready = {site: prepare(model, site, steering, 1.0)[1] for site, steering in sites.items()}
-        if set(ready) == {"final"}:
-            shared[name] = ready["final"]
+        places = placed(model, sites_of(value), strength=None, positions=None)
+        ready = [prepare(model, p.site, p.steering, p.strength)[1] for p in places]
+        if [(p.site, p.positions) for p in places] == [("final", "all")]:
+            shared[name] = ready[0]
         else:
-            alone[name] = sites
+            alone[name] = {p.site: p.steering for p in places}
     return shared, alone
 
 

@@ -10,8 +10,10 @@ from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.generate import steered
+from repsurgery.lm.placing import settled
 from repsurgery.lm.positions import Positions
 from repsurgery.lm.running import entry_device, evaluating, run_batches
+from repsurgery.lm.steer import steer
 from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
 
 __all__ = ["Divergence", "LogLikelihood", "kl_divergence", "log_likelihoods"]
@@ -70,8 +72,8 @@ def log_likelihoods(
     continuations: Sequence[str],
     *,
     steering: Any = None,
-    strength: float = 1.0,
-    positions: Positions = "all",
+    strength: float | None = None,
+    positions: Positions | None = None,
     batch_size: int = 8,
     progress: bool = True,
 ) -> list[LogLikelihood]:
@@ -131,8 +133,8 @@ def kl_divergence(
     texts: Sequence[str],
     steering: Any,
     *,
-    strength: float = 1.0,
-    positions: Positions = "all",
+    strength: float | None = None,
+    positions: Positions | None = None,
     max_length: int | None = None,
     batch_size: int = 4,
     progress: bool = True,
@@ -152,13 +154,14 @@ def kl_divergence(
     texts = check_texts(texts, caller="kl_divergence")
     if steering is None:
         raise ParameterError("kl_divergence got steering=None; give the steering whose effect is to be measured.")
+    sites = settled(model, steering, strength=strength, positions=positions)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
     found: dict[int, Divergence] = {}
 
     def run(batch: list[int]) -> None:
         rows = [tokens[i] for i in batch]
         base = _logits(model, tokenizer, rows)
-        with steered(model, steering, strength=strength, positions=positions):
+        with steer(model, sites):
             moved = _logits(model, tokenizer, rows)
         for row, i in enumerate(batch):
             n = len(tokens[i])

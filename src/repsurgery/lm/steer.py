@@ -1,7 +1,7 @@
 """Steer a live model inside a ``with`` block, and leave it as it was found."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,8 @@ from torch import nn
 from repsurgery.errors import ParameterError, PassError, ShapeError, SteeringError, SteeringWarning
 from repsurgery.lm.block import Block
 from repsurgery.lm.eager import eagerly
-from repsurgery.lm.positions import ANY_POSITION, Positions, check_positions
+from repsurgery.lm.placing import placed
+from repsurgery.lm.positions import ANY_POSITION, Positions
 from repsurgery.lm.rows import RowSteering, as_steering
 from repsurgery.lm.sites import Site, resolve_site, unwrapped
 from repsurgery.lm.standin import SteeredModel, behind
@@ -27,10 +28,10 @@ Threads = Literal["own", "all"]
 @contextmanager
 def steer(
     model: nn.Module,
-    sites: Mapping[str, Any],
+    sites: Any,
     *,
-    strength: float = 1.0,
-    positions: Positions = "all",
+    strength: float | None = None,
+    positions: Positions | None = None,
     threads: Threads = "own",
 ) -> Iterator[Any]:
     """Steer ``model`` while the block runs: plain forward passes and ``generate`` in every mode.
@@ -42,10 +43,13 @@ def steer(
         also inside PEFT, `torch.compile`, data parallelism or a module of your own.
     sites : mapping of site name to a fitted estimator, a SteeringFunction or an AffineMap
         Estimators and steering functions steer through their gate, which decides for each token from the state as
-        it arrives; a bare map steers every token. Names are those of `resolve_site`.
-    strength : float
-        0 leaves the states untouched, 1 is the map; in between lies the geodesic.
-    positions : {"all", "generated", "prompt", "last"}
+        it arrives; a bare map steers every token. Names are those of `resolve_site`. Or one steering alone, whose
+        origin names its site.
+    strength : float or None
+        0 leaves the states untouched, 1 is the map; in between lies the geodesic. None is what the origin of each
+        steering asks for, else 1.
+    positions : {"all", "generated", "prompt", "last"} or None
+        None is what the origin of each steering asks for, else ``all``.
         ``all``: every position. ``prompt``: the prompt's. ``last``: the last prompt position only. ``generated``: the
         last prompt position and every later one, that is every position that predicts a new token. Padding and the
         virtual tokens of prompt tuning are never touched. In a plain forward the whole input is the prompt; in
@@ -75,6 +79,11 @@ def steer(
     compose in the order in which they were entered: an inner block meets what the outer one left. While any block is
     open, compiled models run their original Python code, because a compiled graph calls no hook.
 
+    Warns
+    -----
+    OriginWarning
+        Where a steering was fitted at another site, or on a model of another name or configuration.
+
     Guarantees
     ----------
     The steered state is map(h) (test_the_steered_state_is_the_map_of_the_state).
@@ -82,21 +91,23 @@ def steer(
     Padding is never touched (test_padding_is_never_touched).
     Compiled and eager models agree (test_a_compiled_model_is_steered_like_an_eager_one).
     Each thread gets its own steering (test_every_thread_gets_its_own_steering).
+    A saved steering acts where, how strongly and at which positions its file says, unless the caller says otherwise
+    (test_a_steering_acts_where_its_origin_says, test_the_caller_replaces_what_the_origin_says).
     Afterwards the model is bit-identical, also when the block raised (test_the_model_is_bit_identical_afterwards).
     """
-    check_positions(positions)
     if threads not in get_args(Threads):
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
-    jobs = [prepare(inner, name, value, strength) for name, value in _items(sites)]
-    note = "; ".join(f"{site.name} {digest} {strength} {positions}" for site, _, digest in jobs)
-    block = Block(note, [site.name for site, _, _ in jobs], everywhere=threads == "all")
+    places = placed(inner, sites, strength=strength, positions=positions)
+    jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in places]
+    note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
+    block = Block(note, [site.name for site, *_ in jobs], everywhere=threads == "all")
     with ExitStack() as stack:
         stack.enter_context(eagerly())
         watch = stack.enter_context(watching(inner, block, around=behind(model)))
         stack.callback(block.close)
-        for site, rows, _ in jobs:
-            visit = _visit(watch, block, site.name, rows, positions)
+        for site, rows, _, place in jobs:
+            visit = _visit(watch, block, site.name, rows, place.positions)
             block.handles.append(attach(site, visit, holds=block.meant_at(site.name)))
         try:
             yield SteeredModel(behind(model), block)
@@ -106,14 +117,6 @@ def steer(
             raise
         if problem := block.problem(watch):
             raise SteeringError(problem)
-
-
-def _items(sites: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    if not isinstance(sites, Mapping) or not sites:
-        raise ParameterError(
-            f"steer got {type(sites).__name__} for sites; it takes a mapping such as {{'final': steering}}."
-        )
-    return list(sites.items())
 
 
 def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:

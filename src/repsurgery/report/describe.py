@@ -30,11 +30,12 @@ def describe(value: Any) -> dict[str, Any]:
                 "kind": "estimator",
                 "estimator": type(value).__name__,
                 "params": {name: _plain(param) for name, param in value.get_params(deep=False).items()},
+                "origin": value.origin.to_dict(),
                 "moments": _moments(value.moments_),
                 "steering": _steering(value.steering_),
             }
         case SteeringFunction():
-            return {"kind": "steering-function", **_steering(value)}
+            return {"kind": "steering-function", "origin": value.origin.to_dict(), **_steering(value)}
         case AffineMap():
             return {"kind": "map", **_map(value)}
         case Gate():

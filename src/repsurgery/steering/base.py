@@ -1,5 +1,6 @@
 """What every estimator shares: statistics in, a certified steering function out."""
 
+import copy
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -28,6 +29,7 @@ from repsurgery.gates.from_moments import lda, nearest_mean, qda
 from repsurgery.gates.from_rows import from_classifier, logistic, mlp
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
+from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.steering.shrink import SeenRows, check_shrinkage, shrink_classes, shrunk_covariance
 from repsurgery.surgery import SteeringFunction, certify, verify
 from repsurgery.surgery.function import EVERYBODY
@@ -57,6 +59,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     precision: Precision = "float64"
     moments_: ClassMoments
     _steering: SteeringFunction | None
+    _origin: Origin = UNKNOWN
     random_state: Any = None
 
     @abstractmethod
@@ -92,6 +95,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         self._require_no_rows()
         self.moments_ = moments if first else self.moments_ + moments
         self._steering = None
+        self._origin = UNKNOWN if first else self._origin.revised(data=None)
         return self
 
     @classmethod
@@ -111,6 +115,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         steering = self._steering_for(moments, seen)
         self.moments_ = moments
         self._steering = steering
+        self._origin = UNKNOWN
         return self
 
     def _enter(self, X: Any, *, reset: bool) -> Rows:
@@ -186,8 +191,30 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         """The frozen steering function: maps, gate and certificate."""
         check_is_fitted(self, "moments_")
         if self._steering is None:
-            self._steering = self._steering_for(self.moments_, None)
+            self._steering = self._steering_for(self.moments_, None).with_origin(self._origin)
         return self._steering
+
+    @property
+    def origin(self) -> Origin:
+        """Model and site that the vectors came from, as far as `with_origin` or a file has told."""
+        check_is_fitted(self, "moments_")
+        return self._origin
+
+    def with_origin(self, origin: Origin | None = None, /, **facts: Any) -> Self:
+        """Return a copy of this fitted estimator that knows its origin; a later ``fit`` forgets it.
+
+        Parameters
+        ----------
+        origin : Origin or None
+            For example ``lm.origin_of(model, site="layers.12")``; None keeps the present one.
+        **facts
+            Single fields of it, such as ``site="layers.12"``.
+        """
+        check_is_fitted(self, "moments_")
+        known = copy.copy(self)
+        known._origin = self._origin.revised(origin, **facts)
+        known._steering = None if self._steering is None else self._steering.with_origin(known._origin)
+        return known
 
     @property
     def classes_(self) -> np.ndarray:

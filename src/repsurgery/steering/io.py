@@ -106,6 +106,7 @@ def _estimator(contents: Contents) -> BaseSteering:
     estimator = _ESTIMATORS[header["estimator"]](**params)
     estimator.moments_ = moments
     estimator._steering = steering
+    estimator._origin = steering.origin
     estimator.n_features_in_ = moments.dim
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)

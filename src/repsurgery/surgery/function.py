@@ -15,6 +15,7 @@ from repsurgery.certificates import Certificate
 from repsurgery.errors import LabelError, ParameterError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+from repsurgery.origin import UNKNOWN, Origin
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
@@ -34,6 +35,8 @@ class SteeringFunction:
     classes : tuple of labels
         Every concept known at fit; labels given to a call must be among them.
     certificate : Certificate or None
+    origin : Origin
+        Model and site that the maps belong to, and how they are meant to be used there; see `with_origin`.
 
     Guarantees
     ----------
@@ -45,6 +48,7 @@ class SteeringFunction:
     gate: Gate = field(default_factory=AlwaysGate)
     classes: tuple[Label, ...] = ()
     certificate: Certificate | None = None
+    origin: Origin = UNKNOWN
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -54,6 +58,8 @@ class SteeringFunction:
                 f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
                 f"(for {list(self.maps)}). Name one source, or choose a gate that tells them apart."
             )
+        if not isinstance(self.origin, Origin):
+            raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
 
     @property
@@ -107,9 +113,13 @@ class SteeringFunction:
         return undo(X, concept)
 
     def interpolate(self, t: float) -> "SteeringFunction":
-        """Return this function at strength ``t`` on each map's geodesic; the certificate no longer applies."""
+        """Return this function at strength ``t`` on each map's geodesic; the certificate no longer applies.
+
+        Nor does a strength that its origin asks for: that one is counted from the map as fitted.
+        """
         t = check_strength(t)
-        return replace(self, maps={k: m.interpolate(t) for k, m in self.maps.items()}, certificate=None)
+        maps = {k: m.interpolate(t) for k, m in self.maps.items()}
+        return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None))
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Return this function with its maps rounded to ``dtype``; `verify` will notice."""
@@ -131,9 +141,21 @@ class SteeringFunction:
         gate = {"kind": self.gate.kind, "classes": list(self.gate.classes)}
         return arrays, {"maps": kinds, "gate": gate, "classes": list(self.classes)}
 
+    def with_origin(self, origin: Origin | None = None, /, **facts: Any) -> Self:
+        """Return this function with another ``origin``, or with some facts of its own origin replaced.
+
+        Examples
+        --------
+        >>> import repsurgery as rs
+        >>> shift = rs.SteeringFunction({None: rs.Translation([1.0, 2.0])})
+        >>> shift.with_origin(model="smollm2-135m", site="layers.15").origin.site
+        'layers.15'
+        """
+        return replace(self, origin=self.origin.revised(origin, **facts))
+
     def sealed(self, certificate: Certificate) -> "SteeringFunction":
         """Return this function carrying ``certificate``, bound to its bytes."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate)
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin)

@@ -13,6 +13,7 @@ from repsurgery.errors import FileFormatError, SurgeryError
 from repsurgery.files import Contents
 from repsurgery.gates import Gate
 from repsurgery.gates.rules import gate_from_arrays
+from repsurgery.origin import Origin
 from repsurgery.surgery.function import SteeringFunction
 
 __all__ = ["from_contents", "to_contents"]
@@ -28,7 +29,9 @@ def to_contents(value: AffineMap | Gate | SteeringFunction) -> Contents:
         case SteeringFunction():
             arrays, header = value.parts(saving=True)
             certificate = value.certificate.to_dict() if value.certificate else None
-            return Contents("steering-function", {**header, "certificate": certificate}, arrays)
+            # what is not known is not written: such a file is the same as ever, bit for bit
+            origin = {"origin": known} if (known := value.origin.known()) else {}
+            return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
     raise FileFormatError(f"Cannot save a {type(value).__name__}; save a map, a gate, a steering function or moments.")
 
 
@@ -58,7 +61,8 @@ def _steering(contents: Contents) -> SteeringFunction:
         maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
     gate = _gate(header["gate"], _under(contents.arrays, "gate."))
     certificate = Certificate.from_dict(header["certificate"]) if header["certificate"] else None
-    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate)
+    origin = Origin.from_header(header.get("origin"))
+    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin)
 
 
 def _under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

@@ -95,6 +95,16 @@ def test_a_damaged_steering_is_written_again(vectors, tmp_path):
     assert rs.load(path).digest() == whole
 
 
+def test_a_kept_steering_knows_how_the_study_used_it(vectors, tmp_path):
+    steered = fitted("mean all strength=0.5", vectors, tmp_path).steered
+    (path,) = tmp_path.glob("*.safetensors")
+    kept = rs.load(path)
+    assert (kept.origin.site, kept.origin.strength) == (steered.site, 0.5)
+    assert kept.interpolate(kept.origin.strength).digest() == steered.function.digest()
+    # the study's own function stands at its strength already, and must not be taken there twice
+    assert steered.function.origin.strength is None
+
+
 def test_the_share_is_that_of_the_gate(vectors, tmp_path):
     twin = Twin(tiny_model("llama"), tiny_tokenizer())
     written = [

@@ -7,13 +7,12 @@ import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 
-import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ParameterError
+from repsurgery.experiments.opening import open_steering, recognised
 from repsurgery.lm.models import DEFAULT_MODEL
 from repsurgery.lm.output_layer import OutputLayer
 from repsurgery.lm.positions import Positions
-from repsurgery.lm.rows import as_steering
 from repsurgery.lm.texts import context_length
 
 __all__ = ["SteeredLM"]
@@ -46,10 +45,11 @@ class SteeredLM(HFLM):
         An embedded name, a folder, or a hub id.
     steering : str or None
         A file written by `repsurgery.save`; None is the model as it stands.
-    site : str
-    strength : float
-    positions : {"all", "generated", "prompt", "last"}
-        See `lm.steer`. In a task that scores texts, the whole input counts as the prompt.
+    site : str or None
+    strength : float or None
+    positions : {"all", "generated", "prompt", "last"} or None
+        None: those of the file, else "final", 1 and "all". See `lm.steer`. In a task that scores texts, the whole input
+        counts as the prompt.
     dtype, device, revision
         See `lm.load`; "auto" keeps the dtype of the weights, and a CUDA device that is not there means the CPU.
     max_length : int or None
@@ -68,9 +68,9 @@ class SteeredLM(HFLM):
         pretrained: str = DEFAULT_MODEL,
         *,
         steering: str | None = None,
-        site: str = "final",
-        strength: float = 1.0,
-        positions: Positions = "all",
+        site: str | None = None,
+        strength: float | None = None,
+        positions: Positions | None = None,
         dtype: str | None = None,
         device: str | None = None,
         revision: str | None = None,
@@ -83,7 +83,7 @@ class SteeredLM(HFLM):
                 f"The model type 'repsurgery' got {', '.join(unknown)}; besides pretrained, steering, site, strength, "
                 "positions, dtype, device, revision and max_length it takes " + ", ".join(sorted(HARNESS_OPTIONS)) + "."
             )
-        value = None if steering is None else rs.load(str(steering))
+        opened = None if steering is None else open_steering(str(steering), site, strength, positions)
         model, tokenizer = lm.load(
             str(pretrained), dtype=None if dtype == "auto" else dtype, device=_present(device), revision=revision
         )
@@ -97,14 +97,15 @@ class SteeredLM(HFLM):
         )
         self.surgery: dict[str, Any] = {"model": str(pretrained)}
         self._steered = ExitStack()
-        if value is not None:
-            self._steered.enter_context(lm.steer(model, {site: value}, strength=strength, positions=positions))
+        if opened is not None:
+            (known,) = recognised([opened], model)
+            self._steered.enter_context(lm.steer(model, known.steering))
             self.surgery |= {
                 "steering": str(steering),
-                "steering_digest": as_steering(value).digest(),
-                "site": site,
-                "strength": strength,
-                "positions": positions,
+                "steering_digest": known.function.digest(),
+                "site": known.site,
+                "strength": known.function.origin.strength,
+                "positions": known.function.origin.positions,
             }
 
     def get_model_info(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from repsurgery.experiments.toxicity.vectors import Labelled, Vectors
 from repsurgery.experiments.toxicity.writing import Steered
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
+from repsurgery.lm.origins import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
 from repsurgery.steering.base import BaseSteering
@@ -145,7 +146,7 @@ def _kept(
     folder.mkdir(parents=True, exist_ok=True)
     for attempt in range(2):
         if not path.exists() or attempt:
-            rs.save(function, path)
+            rs.save(function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength), path)
         try:
             return _function(path)
         except FileFormatError as error:

@@ -1,0 +1,113 @@
+"""`Origin`: what a steering was fitted on, and how it is meant to be used."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from typing import Any
+
+from repsurgery.errors import FileFormatError, ParameterError
+
+__all__ = ["POSITIONS", "UNKNOWN", "Origin"]
+
+POSITIONS = ("all", "generated", "prompt", "last")
+"""The positions that a steering may ask for; `repsurgery.lm.steer` explains them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a steering belongs; None stands for what is not known. It travels in the header of a saved file.
+
+    Attributes
+    ----------
+    model : str or None
+        Embedded name, hub id, or the last part of a folder's path.
+    configuration : str or None
+        Digest of the model's architecture: family, sizes, and what else decides a state besides the weights.
+    fingerprint : str or None
+        Digest of the model's weights, whatever their dtype.
+    dtype : str or None
+        In which the model ran.
+    site, pooling : str or None
+        Where its states were read, and which tokens of a text; see `repsurgery.lm.extract`.
+    positions : {"all", "generated", "prompt", "last"} or None
+        Which positions are to be steered unless the caller says otherwise.
+    strength : float or None
+        At which strength, unless the caller says otherwise. Maps are stored at strength 1 in any case.
+    data : str or None
+        Digest of the texts and labels, or of the moments.
+    licence : str or None
+        A note on the terms of model and data.
+
+    Guarantees
+    ----------
+    An origin changes neither the digest of a steering nor its certificate
+    (test_the_origin_travels_and_leaves_digest_and_certificate_alone).
+    """
+
+    model: str | None = None
+    configuration: str | None = None
+    fingerprint: str | None = None
+    dtype: str | None = None
+    site: str | None = None
+    pooling: str | None = None
+    positions: str | None = None
+    strength: float | None = None
+    data: str | None = None
+    licence: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.known().items():
+            if name == "strength":
+                object.__setattr__(self, name, _number(value))
+            elif not isinstance(value, str) or not value.strip():
+                raise ParameterError(f"The origin's {name} is {value!r}; it must be a text, or None where unknown.")
+        if self.positions not in (None, *POSITIONS):
+            raise ParameterError(f"positions is {self.positions!r}; it must be one of {list(POSITIONS)}, or None.")
+
+    def known(self) -> dict[str, Any]:
+        """Return the fields that are not None, by name."""
+        return {name: value for name, value in self.to_dict().items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_header(cls, held: Any) -> "Origin":
+        """Return the origin that a file's header holds, or raise `FileFormatError`; None is an older file's."""
+        if held is None:
+            return UNKNOWN
+        if not isinstance(held, Mapping):
+            raise FileFormatError(f"The file's origin is a {type(held).__name__}, not a table. Write the file again.")
+        strange = sorted(set(held) - {field.name for field in fields(cls)})
+        if strange:
+            raise FileFormatError(f"The file's origin holds {strange[:3]}, unknown to this repsurgery. Upgrade it.")
+        try:
+            return cls(**held)
+        except ParameterError as error:
+            raise FileFormatError(f"The file's origin cannot be read. {error} Write the file again.") from error
+
+    def revised(self, origin: "Origin | None" = None, /, **facts: Any) -> "Origin":
+        """Return ``origin`` (or this one) with some ``facts`` replaced."""
+        if origin is not None and not isinstance(origin, Origin):
+            raise ParameterError(f"with_origin got a {type(origin).__name__}; it takes an Origin, or its fields.")
+        strange = sorted(set(facts) - {field.name for field in fields(self)})
+        if strange:
+            known = ", ".join(field.name for field in fields(self))
+            raise ParameterError(f"An origin has no {' and no '.join(strange)}; it has {known}.")
+        return replace(self if origin is None else origin, **facts)
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = untouched, 1 = the map).")
+    return number
+
+
+UNKNOWN = Origin()
+"""The origin of which nothing is known: that of files without one, and of bare maps."""
