@@ -173,10 +173,12 @@ class Watch:
 
 def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
-        bound = inspect.signature(function).bind_partial(*args, **kwargs).arguments
-    except TypeError:
-        return kwargs  # the call itself is about to fail, and says why
-    return {**bound.pop("kwargs", {}), **bound}
+        signature = inspect.signature(function)
+        bound = signature.bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return kwargs  # the call itself is about to fail and say why, or it has no signature
+    rest = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
+    return {**{key: value for name in rest for key, value in bound.pop(name, {}).items()}, **bound}
 
 
 @contextmanager
