@@ -21,6 +21,7 @@ __all__ = [
     "NonFiniteWarning",
     "NotConvergedWarning",
     "NotNumericError",
+    "OutputError",
     "ParameterError",
     "RecordError",
     "RowsNeededError",
@@ -66,6 +67,10 @@ class SeveralMapsError(SurgeryError, AttributeError):
 
 class ParameterError(SurgeryError):
     """A parameter outside its allowed values. The message lists them."""
+
+
+class OutputError(ParameterError):
+    """A place that cannot be written to, or an input that would be overwritten. Name another file or folder."""
 
 
 class RowsNeededError(SurgeryError):

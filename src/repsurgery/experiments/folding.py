@@ -7,6 +7,7 @@ from typing import Any
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import FoldError
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["fold_into"]
 
@@ -32,6 +33,7 @@ def fold_into(
         Allow a folder that needs code of its own to load, where the architecture cannot hold the constant part.
     """
     target = Path(folder)
+    check_output_folder(target)
     if target.exists() and any(target.iterdir()):
         raise FoldError(f"{target} is not empty. Name a new folder, so that no file of another model stays in it.")
     value = rs.load(file)

@@ -9,13 +9,15 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
 from repsurgery.arrays import Label
 from repsurgery.certificates import Certificate
-from repsurgery.errors import FileFormatError, SurgeryError
-from repsurgery.files import Contents
+from repsurgery.errors import FileFormatError, LabelError
+from repsurgery.files import Contents, built_from
 from repsurgery.gates import Gate
 from repsurgery.gates.rules import gate_from_arrays
 from repsurgery.surgery.function import SteeringFunction
 
-__all__ = ["from_contents", "to_contents"]
+__all__ = ["KINDS", "from_contents", "to_contents"]
+
+KINDS = ("map", "gate", "steering-function")
 
 
 def to_contents(value: AffineMap | Gate | SteeringFunction) -> Contents:
@@ -34,7 +36,7 @@ def to_contents(value: AffineMap | Gate | SteeringFunction) -> Contents:
 
 def from_contents(contents: Contents) -> AffineMap | Gate | SteeringFunction:
     """Rebuild what a file holds; arrays that do not fit together are refused."""
-    try:
+    with built_from(f"a {contents.kind}"):
         match contents.kind:
             case "map":
                 return from_arrays(contents.header["kind"], dict(contents.arrays))
@@ -42,8 +44,6 @@ def from_contents(contents: Contents) -> AffineMap | Gate | SteeringFunction:
                 return _gate(contents.header, dict(contents.arrays))
             case "steering-function":
                 return _steering(contents)
-    except (KeyError, TypeError, IndexError, SurgeryError) as error:
-        raise FileFormatError(f"The file's arrays do not make a {contents.kind}: {error}") from error
     raise FileFormatError(f"There is no way to read a {contents.kind}; upgrade repsurgery.")
 
 
@@ -57,7 +57,9 @@ def _steering(contents: Contents) -> SteeringFunction:
     for i, entry in enumerate(header["maps"]):
         maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
     gate = _gate(header["gate"], _under(contents.arrays, "gate."))
-    certificate = Certificate.from_dict(header["certificate"]) if header["certificate"] else None
+    if len(maps) < len(header["maps"]):
+        raise LabelError("Two of the maps serve the same class.")
+    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
     return SteeringFunction(maps, gate, tuple(header["classes"]), certificate)
 
 
