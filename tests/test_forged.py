@@ -1,5 +1,6 @@
 """Whatever a header holds, loading raises `FileFormatError` or gives a value that can be described and saved again."""
 
+import copy
 import json
 import os
 import struct
@@ -125,7 +126,7 @@ def forged(draw, value):
             found = found[key]
         owner[last] = json.loads(json.dumps(found))
     else:
-        owner[last] = draw(ODD)
+        owner[last] = copy.deepcopy(draw(ODD))
     return value
 
 
