@@ -1,6 +1,8 @@
 import json
 import os
+import signal
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -109,3 +111,49 @@ def test_the_digest_sees_names_shapes_and_dtypes():
         {"a": np.zeros(8, dtype=np.float32), "b": np.ones(2)},
     ]
     assert len({base, *(digest_of(c) for c in changed), digest_of(arrays, {"x": 1})}) == 5
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(path, monkeypatch):
+    before, handler = path.read_bytes(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(os, "fsync", lambda _: signal.raise_signal(signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_file(path, Contents("thing", {}, {"W": np.zeros(3)}))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_file(tmp_path / "f", CONTENTS)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_writing_never_opens_the_files_of_other_threads_to_everybody(tmp_path):
+    before, stop, wrong = os.umask(0o077), threading.Event(), []
+
+    def others():
+        for i in range(10**9):
+            (tmp_path / f"private-{i % 50}").unlink(missing_ok=True)
+            (tmp_path / f"private-{i % 50}").touch()
+            if (tmp_path / f"private-{i % 50}").stat().st_mode & 0o077:
+                wrong.append(i)
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        for _ in range(300):
+            write_file(tmp_path / "f", CONTENTS)
+    finally:
+        stop.set()
+        thread.join()
+        os.umask(before)
+    assert not wrong

@@ -1,5 +1,7 @@
 import os
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,3 +108,35 @@ def test_a_pickle_cannot_alter_a_built_in_stand_in(tmp_path):
 
     read_plain_pickle(tmp_path / "p.pickle", {"m.T": Own})
     assert Own.mark == 1  # the counter-check, and the reason to give built-in types
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from repsurgery.errors import DataError
+from repsurgery.pickles import read_plain_pickle
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_plain_pickle(Path(sys.argv[1]))
+except DataError:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04Nr" + (2**27).to_bytes(4, "little") + b".",  # LONG_BINPUT
+        b"\x80\x04Np134217728\n.",  # PUT
+        b"\x80\x04\x95" + (2**31).to_bytes(8, "little") + b"N.",  # FRAME
+        b"\x80\x04\x8e" + (2**31).to_bytes(8, "little") + b"N.",  # BINBYTES8
+    ],
+    ids=["memo", "text memo", "frame", "bytes"],
+)
+def test_a_small_pickle_costs_little_memory(tmp_path, data):
+    (tmp_path / "p.pickle").write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, tmp_path / "p.pickle"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 16 * 1024  # kilobytes: the reader itself needs some; the array of the memo took 2**21

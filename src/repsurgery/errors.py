@@ -22,6 +22,7 @@ __all__ = [
     "NotConvergedWarning",
     "NotNumericError",
     "OriginWarning",
+    "OutputError",
     "ParameterError",
     "PassError",
     "RecordError",
@@ -70,6 +71,10 @@ class SeveralMapsError(SurgeryError, AttributeError):
 
 class ParameterError(SurgeryError):
     """A parameter outside its allowed values. The message lists them."""
+
+
+class OutputError(ParameterError):
+    """A place that cannot be written to, or an input that would be overwritten. Name another file or folder."""
 
 
 class RowsNeededError(SurgeryError):

@@ -3,7 +3,8 @@ import pytest
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import BatchHalvedWarning, LabelError, ParameterError, SurgeryError
+from repsurgery.errors import BatchHalvedWarning, CacheWarning, LabelError, ParameterError, SurgeryError
+from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.class_moments import _Sums
 from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import WIDTH, texts
@@ -67,6 +68,23 @@ def test_interrupted_moments_go_on_where_they_stopped(model, tokenizer, tmp_path
     other = [str(label).upper() for label in LABELS]
     lm.class_moments(model, tokenizer, SOME, other, work_dir=tmp_path, **options)
     assert passes.passes == 2 + 6
+
+
+@pytest.mark.parametrize(
+    ("header", "done"),
+    [({}, None), ({"count": 3}, None), ({"count": "60"}, None), ({"count": []}, None), ({"count": 2}, [True, True])],
+)
+def test_forged_progress_is_read_anew(model, tokenizer, tmp_path, header, done):
+    options = {"sites": SITES, "progress": False, "work_dir": tmp_path}
+    expected = lm.class_moments(model, tokenizer, SOME, LABELS, **options)
+    [path] = tmp_path.rglob("progress.safetensors")
+    held = read_file(path)
+    arrays = held.arrays if done is None else {"done": np.array(done)}
+    write_file(path, Contents(held.kind, header, arrays))
+    with pytest.warns(CacheWarning, match="read anew"):
+        found = lm.class_moments(model, tokenizer, SOME, LABELS, **options)
+    for site in SITES:
+        assert_same(found[site], expected[site])
 
 
 def test_no_more_than_twice_d_rows_are_ever_held():

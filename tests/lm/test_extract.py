@@ -7,6 +7,7 @@ import torch
 
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, CacheWarning, NonFiniteError, ParameterError, SiteError
+from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.resuming import uninterrupted
 from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import DEPTH, assert_close, random_map, states
@@ -89,6 +90,29 @@ def test_a_damaged_work_file_is_read_anew(model, tokenizer, tmp_path):
     assert np.array_equal(rows, expected)
     again = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)  # and now without a warning
     assert np.array_equal(again, expected)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"index": None},
+        {"rows": None},
+        {"index": np.array([10**6])},
+        {"index": np.array([-1])},
+        {"index": np.array([0.0])},
+        {"rows": np.zeros((1, 3), dtype=np.float32)},
+        {"rows": np.zeros((1, 2, 3))},
+    ],
+)
+def test_a_forged_work_file_is_read_anew(model, tokenizer, tmp_path, forged):
+    expected = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)
+    [path] = tmp_path.rglob("rows-*.safetensors")
+    held = read_file(path)
+    arrays = {name: array for name, array in {**held.arrays, **forged}.items() if array is not None}
+    write_file(path, Contents(held.kind, held.header, arrays))
+    with pytest.warns(CacheWarning, match="read anew"):
+        rows = lm.extract(model, tokenizer, SOME, progress=False, work_dir=tmp_path)
+    assert np.array_equal(rows, expected)
 
 
 def test_another_job_never_takes_over_old_results(model, tokenizer, tmp_path):

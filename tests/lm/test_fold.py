@@ -1,6 +1,7 @@
 """Folding a map into the weights equals hooking it, and what is saved reloads the same or is refused."""
 
 import copy
+import os
 
 import numpy as np
 import pytest
@@ -470,3 +471,18 @@ def test_the_tolerance_tells_a_wrong_constant_apart():
     steered = hooked(model, "final", translation(WIDTH))
     off = hooked(model, "final", Translation(translation(WIDTH).shift * 1.001))
     assert float((off - steered).abs().max()) > 3 * tolerance(steered)
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_a_folded_model_has_the_permissions_of_any_new_file(custom, tmp_path):
+    model = tiny_model("llama")
+    m = translation(WIDTH) if custom else Dense(dense_map(WIDTH).matrix, np.zeros(WIDTH))
+    before = os.umask(0o022)
+    try:
+        folder = lm.save_folded(lm.fold(model, m, "final"), tmp_path / "model", custom_code=custom)
+    finally:
+        os.umask(before)
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {
+        path.name: "0o644" for path in folder.iterdir()
+    }
+    assert (folder / "model.safetensors").exists()

@@ -1,10 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 
-from repsurgery.report import certificates_table, outcomes_table
+import repsurgery as rs
+from repsurgery.report import certificate_table, certificates_table, outcomes_table
 from repsurgery.report.tables import number
 from tests.report.records import small_record
+from tests.strategies import make_concept
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,11 @@ def test_tables_have_as_many_cells_as_headings():
 
 def test_dropped_generations_are_told():
     assert "(1 dropped)" in outcomes_table(small_record()).rows[1][4]
+
+
+@pytest.mark.parametrize("labels", [(1, 0), (True, False), (0.0, 1.0), ("", "a")])
+def test_every_target_is_named_also_one_that_counts_as_nothing(labels):
+    source, target = labels
+    X, z = make_concept(0)
+    certificate = rs.MeanMatching(source=source, target=target).fit(X, np.array(labels)[z]).certificate_
+    assert certificate_table(certificate).headings == ("measure", f"{source} → {target}")

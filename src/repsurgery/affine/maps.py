@@ -29,6 +29,10 @@ class Identity(AffineMap):
     size: int
     kind = "identity"
 
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ShapeError(f"Identity.size is {self.size}; a map acts on at least one feature.")
+
     @property
     def dim(self) -> int:  # noqa: D102 - documented on AffineMap, as below
         return self.size
@@ -289,5 +293,8 @@ def from_arrays(kind: str, arrays: dict[str, NDArray[Any]]) -> AffineMap:
     if kind not in _KINDS:
         raise ParameterError(f"There is no map of kind {kind!r}; the kinds are {sorted(_KINDS)}.")
     if kind == "identity":
-        return Identity(int(arrays["size"]))
+        size = arrays.pop("size")
+        if arrays or size.shape != () or size.dtype.kind not in "iu":
+            raise ShapeError(f"An identity has one whole number 'size', not {size.dtype} of shape {size.shape}.")
+        return Identity(int(size))
     return _KINDS[kind](**arrays)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, check_labels
+from repsurgery.errors import DataError
+from repsurgery.fields import check_fields
 
 __all__ = ["Certificate", "Claim", "PairRecord", "Population"]
 
@@ -164,10 +166,16 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Certificate":
-        """Rebuild a certificate from `to_dict`."""
+        """Rebuild a certificate from `to_dict`, or raise a `DataError` where a value is of another type."""
+        for record in plain["by_source"]:
+            check_fields(PairRecord, record)
         records = [PairRecord(**record) for record in plain["by_source"]]
-        by_source = {record.source: record for record in records}
-        return cls(**{**plain, "claims": tuple(plain["claims"]), "by_source": by_source})
+        sources = [record.source for record in records]
+        if not records or len(check_labels(sources, len(sources), caller="Certificate")[0]) < len(sources):
+            raise DataError(f"A certificate needs one record of each source; it got those of {sources}.")
+        values = {**plain, "claims": tuple(plain["claims"]), "by_source": dict(zip(sources, records, strict=True))}
+        check_fields(cls, values)
+        return cls(**values)
 
     def sealed(self, digest: str) -> "Certificate":
         """Return this certificate bound to the bytes of maps and gate."""

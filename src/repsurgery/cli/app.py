@@ -4,6 +4,7 @@ import errno
 from typing import Annotated, Any
 
 import repsurgery
+from repsurgery.cli import INTERRUPTED
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.errors import SurgeryError
 
@@ -22,17 +23,32 @@ from repsurgery.cli.moments import moments
 from repsurgery.cli.plan import plan
 from repsurgery.cli.report import report
 from repsurgery.cli.reproduce import reproduce
+from repsurgery.cli.show import plain_warnings
 
 __all__ = ["app"]
 
+RESUMABLE = ("moments", "reproduce")
+"""Verbs that keep what is finished, and go on from there."""
+
 
 class OneLineErrors(TyperGroup):
-    """Print an error of ours as one line and leave with 1; everything else is a bug and keeps its traceback."""
+    """Print an error of ours as one line and leave with 1; everything else is a bug and keeps its traceback.
+
+    Ctrl-C is one line too, and leaves with 130 as the shell expects it.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen verb."""
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            verb = ctx.invoked_subcommand
+            line = f"{verb} stopped; run again to resume." if verb in RESUMABLE else "Stopped."
+            Console(stderr=True, soft_wrap=True).print(line, highlight=False)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # nobody reads any more: the caller leaves without a word
         except (SurgeryError, OSError) as error:
             if ctx.params.get("debug"):
                 raise

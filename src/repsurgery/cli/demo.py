@@ -5,6 +5,7 @@ from typing import Annotated
 
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["demo"]
 
@@ -16,6 +17,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
 ) -> None:
     """Steer a real model from rude to courteous by three methods and report what each does."""
+    check_output_folder(out, inputs=[Path(model)], writes=["index.html"])
     console = Console()
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
     from repsurgery.experiments import FULL, QUICK, run_demo

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
 from repsurgery.errors import ParameterError
+from repsurgery.outputs import check_output
 
 if TYPE_CHECKING:
     from repsurgery import Origin
@@ -55,6 +56,7 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
+    check_output(out, inputs=[table, moments, model])
     import repsurgery as rs
     from repsurgery.experiments import fit_moments, fit_table
     from repsurgery.report import certificate_table

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 from repsurgery.cli.needs import Console, escape, typer
-from repsurgery.cli.show import plain_warnings
 
 __all__ = ["fold"]
 
@@ -31,9 +30,8 @@ def fold(
     from repsurgery.experiments import fold_into, open_steering
 
     used = open_steering(file, site, strength, positions="all")
-    with plain_warnings(Console(stderr=True, soft_wrap=True)):
-        folder = fold_into(
-            file, out, model=model, site=site, strength=strength, every_vector=every_vector, custom_code=custom_code
-        )
+    folder = fold_into(
+        file, out, model=model, site=site, strength=strength, every_vector=every_vector, custom_code=custom_code
+    )
     Console().print(f"Folded {escape(used.words)}.", soft_wrap=True)
     Console().print(f"Wrote {escape(str(folder))}; it loads like any other model.", soft_wrap=True)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from repsurgery.cli.needs import Console, Table, escape, typer
-from repsurgery.cli.show import plain_warnings
 
 __all__ = ["generate"]
 
@@ -40,18 +39,17 @@ def generate(
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     sites = site or ()
     used = open_steerings(files, sites=sites, strength=strength, positions=positions)
-    with plain_warnings(Console(stderr=True, soft_wrap=True)):
-        found = compare(
-            files,
-            prompts,
-            model=model,
-            sites=sites,
-            strength=strength,
-            positions=positions,
-            n=n,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-        )
+    found = compare(
+        files,
+        prompts,
+        model=model,
+        sites=sites,
+        strength=strength,
+        positions=positions,
+        n=n,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+    )
     console = Console()
     for line in (model, *(f"{file.stem}: {one.words}" for file, one in zip(files, used, strict=True))):
         console.print(escape(line), soft_wrap=True, highlight=False)

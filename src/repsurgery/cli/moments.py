@@ -1,6 +1,5 @@
 """``repsurgery moments``: shards of vectors in, one small file of moments out."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from repsurgery.cli.needs import Console, Progress, escape, typer
-from repsurgery.cli.show import plain_warnings
-from repsurgery.errors import ParameterError
+from repsurgery.outputs import check_output, check_output_folder
 
 if TYPE_CHECKING:
     from repsurgery.sources import Shard
@@ -46,30 +44,32 @@ def moments(
 ) -> None:
     """Count the moments of shards; run again to go on after an interruption."""
     from repsurgery.distributed import make_engine, reduce_shards
+    from repsurgery.distributed.reducing import WORK_FILES
     from repsurgery.sources import find_shards
 
-    _require_writable(out)
+    check_output(out)
     folder = work_dir or out.with_name(f"{out.name}.work")
+    check_output_folder(folder)
     console = Console(stderr=True, soft_wrap=True)
-    with plain_warnings(console):
-        shards = find_shards(
-            sources,
-            labels=labels or [],
-            columns=column or [],
-            label_column=label_column,
-            split=split,
-            rows_per_shard=rows_per_shard,
+    shards = find_shards(
+        sources,
+        labels=labels or [],
+        columns=column or [],
+        label_column=label_column,
+        split=split,
+        rows_per_shard=rows_per_shard,
+    )
+    check_output(out, inputs=_files(shards))
+    check_output_folder(folder, inputs=_files(shards), writes=WORK_FILES)
+    with _progress(console) as advance:
+        found = reduce_shards(
+            shards,
+            work_dir=folder,
+            engine=make_engine(engine, workers=workers, address=address),
+            batch_rows=batch_rows,
+            skip_non_finite=skip_non_finite,
+            announce=lambda receipt, total: advance(total),
         )
-        _require_no_source(out, shards)
-        with _interruptible(console, folder), _progress(console) as advance:
-            found = reduce_shards(
-                shards,
-                work_dir=folder,
-                engine=make_engine(engine, workers=workers, address=address),
-                batch_rows=batch_rows,
-                skip_non_finite=skip_non_finite,
-                announce=lambda receipt, total: advance(total),
-            )
     found.save(out)
     counts = ", ".join(f"{label}: {m.count}" for label, m in found.moments.items())
     kept = sum(receipt.kept for receipt in found.receipts)
@@ -83,35 +83,12 @@ def moments(
         Console().print(escape(line), soft_wrap=True, highlight=False)
 
 
-def _require_writable(out: Path) -> None:
-    # asked before the work: it may take hours
-    if out.is_dir():
-        raise ParameterError(f"{out} is a folder; give the name of a file in it.")
-    if not out.parent.is_dir():
-        raise ParameterError(f"There is no folder {out.parent} to write {out.name} into. Create it first.")
-    if not os.access(out.parent, os.W_OK):
-        raise ParameterError(f"Nothing can be written into {out.parent}. Name another folder.")
-
-
-def _require_no_source(out: Path, shards: "Sequence[Shard]") -> None:
+def _files(shards: "Sequence[Shard]") -> Iterator[Path]:
     from repsurgery.sources import FileShard
 
-    files = {
-        path for shard in shards if isinstance(shard, FileShard) for path in (shard.vectors.path, shard.labels.path)
-    }
-    if out.exists() and any(out.samefile(path) for path in files if path.exists()):
-        raise ParameterError(f"{out} is one of the sources, and would be overwritten. Give another name.")
-
-
-@contextmanager
-def _interruptible(console: Console, folder: Path) -> Iterator[None]:
-    """Say on Ctrl-C what is kept, and leave as the shell expects it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        text = f"Interrupted. What is finished is kept in {folder}; the same command goes on."
-        console.print(escape(text), highlight=False)
-        raise typer.Exit(130) from None
+    for shard in shards:
+        if isinstance(shard, FileShard):
+            yield from {shard.vectors.path, shard.labels.path}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["report"]
 
@@ -13,8 +14,10 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reports/studies"),
 ) -> None:
     """Render records of studies as a page, with the published figures beside ours."""
-    from repsurgery.report import write_study_report
+    from repsurgery.report.study_page import REPORT_FILES, write_study_report
     from repsurgery.results import read_records
 
-    page = write_study_report(read_records(records or [Path("experiments/results")]), out)
+    held = records or [Path("experiments/results")]
+    check_output_folder(out, inputs=held, writes=REPORT_FILES)
+    page = write_study_report(read_records(held), out)
     Console().print(f"Report: {escape(str(page.resolve()))}", soft_wrap=True, highlight=False)

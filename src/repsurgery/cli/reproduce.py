@@ -1,6 +1,5 @@
 """``repsurgery reproduce``: a study of the paper, on its data or the user's own."""
 
-import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
 from repsurgery.errors import ParameterError
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["reproduce"]
 
@@ -45,7 +45,7 @@ def reproduce(
 ) -> None:
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
-    from repsurgery.report import write_study_report
+    from repsurgery.report.study_page import REPORT_FILES, write_study_report
     from repsurgery.report.writing import write_whole
     from repsurgery.results import write_record
 
@@ -54,15 +54,20 @@ def reproduce(
     if spec is None and experiment is None:
         raise ParameterError("Say which study: bios, dialect or toxicity, or name a file with --spec.")
     study = _study(spec, named, option or [])
-    for folder in (out, report, work_dir):
-        _require_folder(folder)
+    inputs = [spec, data_dir, *(Path(name) for name in (data, model, encoder) if name is not None)]
+    check_output_folder(out)
+    for folder, writes in ((report, REPORT_FILES), (work_dir, ())):
+        if folder is not None:
+            check_output_folder(folder, inputs=inputs, writes=writes)
     record = study.run(
         data_dir=data_dir,
         work_dir=work_dir,
         announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
     )
     path = write_record(record, out)
-    write_whole(study.toml, path.with_suffix(".toml"))
+    toml = path.with_suffix(".toml")
+    if spec is None or not (toml.exists() and toml.samefile(spec)):  # a study repeated from its own specification
+        write_whole(study.toml, toml)
     for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):
@@ -106,18 +111,6 @@ def _options(pairs: list[str], kind: type) -> dict[str, Any]:
             raise ParameterError(f"--set takes name=value, not {pair!r}.")
         found[name.strip()] = _value(kind, name.strip(), value.strip())
     return found
-
-
-def _require_folder(folder: Path | None) -> None:
-    # asked before the study: it may run for hours
-    if folder is None:
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ParameterError(f"{folder} cannot be used as a folder ({error.strerror}). Name another.") from error
-    if not os.access(folder, os.W_OK):
-        raise ParameterError(f"Nothing can be written into {folder}. Name another folder.")
 
 
 def _value(kind: type, name: str, text: str) -> Any:

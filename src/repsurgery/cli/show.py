@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
-from repsurgery.cli.needs import Console, escape
+from repsurgery.cli.needs import Console, escape, plain
 from repsurgery.cli.needs import Table as RichTable
 from repsurgery.errors import SurgeryWarning
 from repsurgery.report import Table
@@ -18,9 +19,10 @@ _BORDERS = 3
 
 def show_table(table: Table, console: Console) -> None:
     """Print ``table`` with its caption below; columns beyond the width follow in a second piece, with their keys."""
+    table = _printable(table)
     pieces = _pieces(table, console.width)
     for columns in pieces:
-        title = table.title if columns is pieces[0] else None
+        title = escape(table.title) if columns is pieces[0] else None
         rich = RichTable(title=title, title_justify="left")
         for column in columns:
             justify: Literal["left", "right"] = "left" if column < table.keys else "right"
@@ -33,8 +35,14 @@ def show_table(table: Table, console: Console) -> None:
         console.print(escape(table.caption), style="dim italic", highlight=False)
 
 
+def _printable(table: Table) -> Table:
+    # before any width is taken: a control character is longer when it is spelled out
+    rows = tuple(tuple(map(plain, row)) for row in table.rows)
+    return replace(table, headings=tuple(map(plain, table.headings)), rows=rows)
+
+
 @contextmanager
-def plain_warnings(console: Console) -> Iterator[None]:
+def plain_warnings() -> Iterator[None]:
     """Show our warnings as one line each; others as ever."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", SurgeryWarning)
@@ -42,6 +50,7 @@ def plain_warnings(console: Console) -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, SurgeryWarning):
+                console = Console(stderr=True, soft_wrap=True)
                 console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
             else:
                 shown(message, category, *where, **more)

@@ -7,7 +7,7 @@ from pathlib import Path
 from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.hub import fetch
 from repsurgery.datasets.records import ConceptTexts
-from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of
+from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of, text_of
 from repsurgery.errors import DataError, LabelError
 from repsurgery.pickles import read_plain_pickle
 
@@ -163,7 +163,7 @@ def _pickled(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"{file}, row {number}: a {type(row).__name__}. Save one dict per biography.")
-        text, *labels = (str(row.get(key) or "").strip() for key in ("hard_text", "p", "g"))
+        text, *labels = (text_of(file, f"row {number}", row, key).strip() for key in ("hard_text", "p", "g"))
         if not text:
             raise DataError(f"{file}, row {number}: 'hard_text' is empty or missing. Remove the row.")
         if not all(labels):

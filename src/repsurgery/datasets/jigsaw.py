@@ -9,7 +9,7 @@ from pathlib import Path
 from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
 from repsurgery.datasets.hub import fetch
 from repsurgery.datasets.records import LabelledTexts
-from repsurgery.datasets.rows import decoded, numbered_rows
+from repsurgery.datasets.rows import decoded, numbered_rows, text_of
 from repsurgery.errors import DataError, LabelError
 
 __all__ = ["load_jigsaw"]
@@ -83,11 +83,7 @@ def _comments(file: Path) -> Iterator[Comment]:
         return
     text, label = _COLUMNS
     for place, row in numbered_rows(file, _COLUMNS, remedy=_REMEDY):
-        yield place, _written(row[text]), _written(row[label]).strip()
-
-
-def _written(value: object) -> str:
-    return "" if value is None else str(value)
+        yield place, text_of(file, place, row, text), text_of(file, place, row, label).strip()
 
 
 def _without_header(file: Path) -> list[Comment]:

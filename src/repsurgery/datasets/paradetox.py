@@ -8,7 +8,7 @@ from pathlib import Path
 from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
 from repsurgery.datasets.hub import fetch
 from repsurgery.datasets.records import LabelledTexts
-from repsurgery.datasets.rows import decoded
+from repsurgery.datasets.rows import decoded, require_distinct
 from repsurgery.errors import DataError
 
 __all__ = ["load_paradetox", "load_paradetox_pairs"]
@@ -82,6 +82,7 @@ def _pairs(file: Path) -> list[tuple[str, str]]:
     # unlike other TSV files this one quotes, and some rewrites run over several lines
     reader = csv.DictReader(io.StringIO(decoded(file), newline=""), delimiter="\t", strict=True)
     try:
+        require_distinct(file, reader.fieldnames or [])
         toxic, *neutral = _columns(file, list(reader.fieldnames or []))
         rows = [(row[toxic] or "", row[name] or "") for row in reader for name in neutral]
     except csv.Error as error:

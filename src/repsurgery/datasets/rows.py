@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ __all__ = [
     "decoded",
     "numbered_rows",
     "read_rows",
+    "require_distinct",
     "split_files",
     "split_of",
+    "text_of",
 ]
 
 Row = Mapping[str, Any]
@@ -44,7 +47,7 @@ def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[
         What to do where a column is missing.
     """
     for place, row in numbered_rows(file, columns, remedy=remedy):
-        cells = tuple(_cell(row, column) for column in columns)
+        cells = tuple(text_of(file, place, row, column).strip() for column in columns)
         if not cells[0]:
             raise DataError(f"{file}, {place}: the column '{columns[0]}' is empty. Remove the row.")
         if not all(cells):
@@ -86,14 +89,30 @@ def _head(file: Path) -> str:
     return file.name.split(".")[0].split("-")[0].lower()
 
 
-def _cell(row: Row, column: str) -> str:
+def text_of(file: Path, place: str, row: Row, column: str) -> str:
+    """Return a cell as text, "" where nothing is there; a number becomes its digits, a list or the like is refused."""
     value = row.get(column)
+    if isinstance(value, list | dict | bytes):
+        raise DataError(
+            f"{file}, {place}: the column '{column}' holds a {type(value).__name__}, not a text. "
+            "Write one text there, or several rows."
+        )
     # NaN is the only value that differs from itself; tables use it for "nothing here"
-    return "" if value is None or value != value else str(value).strip()
+    return "" if value is None or value != value else str(value)
+
+
+def require_distinct(file: Path, names: Iterable[str]) -> None:
+    """Raise a `DataError` where two columns of a table have the same name; columns without one are nobody's."""
+    columns = list(names)
+    twice = [name for name, count in Counter(columns).items() if name and count > 1]
+    if twice:
+        places = " and ".join(str(i) for i, name in enumerate(columns, start=1) if name == twice[0])
+        raise DataError(f"{file}, header: columns {places} are called '{twice[0]}'. Rename or remove all but one.")
 
 
 def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, ...], remedy: str) -> None:
     names = list(found)
+    require_distinct(file, names)
     missing = [f"'{name}'" for name in needed if name not in names]
     if missing:
         raise DataError(f"{file} has no column {' and '.join(missing)}; found: {', '.join(names) or 'none'}. {remedy}")

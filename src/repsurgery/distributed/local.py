@@ -3,7 +3,7 @@
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -107,9 +107,23 @@ def _started() -> _Worker:
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_work, args=(there,), daemon=True)
-    process.start()
+    with _interrupts_blocked():
+        process.start()
     there.close()
     return _Worker(process, here)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let a process that starts here be deaf to Ctrl-C from its birth: it imports for seconds before it can say so."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(line: Connection) -> None:

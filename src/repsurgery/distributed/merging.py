@@ -11,6 +11,7 @@ from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.files import digest_of
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
+from repsurgery.outputs import check_output
 from repsurgery.sources.extent import Extent
 
 __all__ = ["merge_files"]
@@ -29,6 +30,8 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
         and then cut differently, and files written by ``ClassMoments.save``, which keep no origins.
     ShapeError, LabelError
         Files of different widths, or with labels of different kinds.
+    OutputError
+        ``out`` is one of the files, or cannot be written; before any of them is read.
 
     Guarantees
     ----------
@@ -41,6 +44,7 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     twice = [path for path, count in Counter(path.resolve() for path in paths).items() if count > 1]
     if twice:
         raise DataError(f"{twice[0]} is listed twice; its rows would be counted twice. List it once.")
+    check_output(out, inputs=paths)
     total, seen = ClassMoments(), _Seen()
     for path in paths:
         moments, origins = read_part(path)

@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Any
 
 from repsurgery.errors import FileFormatError
-from repsurgery.files import Contents, digest_of, read_file, write_file
+from repsurgery.fields import check_fields
+from repsurgery.files import Contents, built_from, digest_of, read_file, write_file
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import KIND, from_contents, to_contents
 from repsurgery.sources.counting import Counted, NonFinite
@@ -108,14 +110,14 @@ def read_receipt(folder: Path, identity: str) -> Receipt | None:
         return None
     contents = read_file(path, kind=KIND)
     from_contents(contents)
-    try:
+    with built_from("the receipt of a shard"):
         facts = dict(contents.header["receipt"])
-        bad = facts["non_finite"]
-        facts["non_finite"] = NonFinite(bad["count"], tuple(bad["first"]))
-        facts["extent"] = Extent(**facts["extent"])
+        bad = {**facts["non_finite"], "first": tuple(facts["non_finite"]["first"])}
+        check_fields(NonFinite, bad)
+        facts["non_finite"] = NonFinite(**bad)
+        facts["extent"] = _extent(facts["extent"])
+        check_fields(Receipt, facts)
         receipt = Receipt(**{**facts, "kept": True})
-    except (KeyError, TypeError) as error:
-        raise FileFormatError(f"{path} holds no receipt of a shard ({error!r}).") from error
     if receipt.identity != identity:
         raise FileFormatError(f"{path} is the part of another shard.")
     return receipt
@@ -124,10 +126,8 @@ def read_receipt(folder: Path, identity: str) -> Receipt | None:
 def read_part(path: Path) -> tuple[ClassMoments, list[Origin]]:
     """Return moments from a file and the origins of their rows, as far as it tells."""
     contents = read_file(path, kind=KIND)
-    try:
-        origins = [Origin(entry[0], Extent(*entry[1:])) for entry in contents.header.get("shards", [])]
-    except (TypeError, IndexError) as error:
-        raise FileFormatError(f"{path} does not say which shards it holds ({error!r}). Write it again.") from error
+    with built_from("a list of the shards it holds"):
+        origins = [_origin(*entry) for entry in contents.header.get("shards", [])]
     return from_contents(contents), origins
 
 
@@ -140,6 +140,16 @@ def write_moments(path: Path, moments: ClassMoments, origins: Sequence[Origin]) 
     """Write moments as ``ClassMoments.save`` does, with the origins of their rows."""
     held = to_contents(moments)
     write_file(path, Contents(KIND, {**held.header, "shards": list(map(_entry, origins))}, held.arrays))
+
+
+def _extent(facts: Mapping[str, Any]) -> Extent:
+    check_fields(Extent, facts)
+    return Extent(**facts)
+
+
+def _origin(digest: str, place: str, start: int, stop: int | None) -> Origin:
+    check_fields(Origin, {"digest": digest})
+    return Origin(digest, _extent({"place": place, "start": start, "stop": stop}))
 
 
 def _entry(origin: Origin) -> list[str | int | None]:

@@ -62,7 +62,8 @@ def measure_rates(
     rng = np.random.default_rng(0)
     X = rng.standard_normal((block_rows(width), width), dtype=np.float32).astype(storage)
     with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as inside:
-        S = rng.standard_normal((min(width, PART_WIDTH),) * 2)
+        root = rng.standard_normal((min(width, PART_WIDTH),) * 2)
+        S = root @ root.T + len(root) * np.eye(len(root))  # a scatter: anything else is refused as a part
         write, load = zip(*(_part_rates(Path(inside), S, clock) for _ in range(repeats)), strict=True)
         return replace(
             DEFAULT_RATES,

@@ -30,7 +30,7 @@ from repsurgery.sources import Shard, check_shards
 from repsurgery.sources.counting import check_batch_rows
 from repsurgery.sources.shard import identity_of
 
-__all__ = ["Reduced", "reduce_shards"]
+__all__ = ["WORK_FILES", "Reduced", "reduce_shards"]
 
 ARITY = 8
 """So many parts are added up by one worker; the tree depends on the shards' names alone, never on who was first."""
@@ -38,6 +38,8 @@ SHOWN = 10
 SUMS = "sums-"
 MANIFEST = "manifest.json"
 STALE_SECONDS = 3600.0
+WORK_FILES = (f"{PREFIX}*", f".{PREFIX}*", f"{SUMS}*", MANIFEST)
+"""Names that are written, replaced or removed in a work folder; an input must not have one of them there."""
 
 
 @dataclass(frozen=True, slots=True)

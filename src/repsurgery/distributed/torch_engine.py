@@ -100,7 +100,7 @@ def _dense(
     sums = sums.cuda() if on_gpu else sums
     distributed.all_reduce(sums, group=group)
     stack = sums.cpu().numpy()
-    return {label: replace(whole[label], dense=S) for label, S in zip(labels, stack, strict=True)}
+    return {label: replace(whole[label], dense=S, factor=None) for label, S in zip(labels, stack, strict=True)}
 
 
 def _facts(parts: list[Moments]) -> Moments:
@@ -115,7 +115,7 @@ def _facts(parts: list[Moments]) -> Moments:
         weight,
         mean,
         None,
-        None,
+        np.zeros((0, len(mean))),  # the scatter follows when it is added up
         "float64" if all(m.dtype == "float64" for m in parts) else "float32",
         "float64" if exact else "float32-products",
         residue,

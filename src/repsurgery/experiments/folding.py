@@ -7,6 +7,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import FoldError
 from repsurgery.experiments.opening import open_steering, recognised
+from repsurgery.outputs import check_output_folder
 from repsurgery.surgery.function import EVERYBODY
 
 __all__ = ["fold_into"]
@@ -36,6 +37,7 @@ def fold_into(
         Allow a folder that needs code of its own to load, where the architecture cannot hold the constant part.
     """
     target = Path(folder)
+    check_output_folder(target)
     if target.exists() and any(target.iterdir()):
         raise FoldError(f"{target} is not empty. Name a new folder, so that no file of another model stays in it.")
     opened = open_steering(file, site, strength)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, Labels, Matrix, Rows, check_rows, require_finite, row_blocks
+from repsurgery.arrays import Label, Labels, Matrix, Rows, check_labels, check_rows, require_finite, row_blocks
+from repsurgery.errors import LabelError, ShapeError
 
 __all__ = ["Gate", "ScoringGate"]
 
@@ -26,6 +27,11 @@ class Gate(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that define this gate, by field name."""
+
+    @property
+    def dim(self) -> int | None:
+        """The number of features d, or None where the gate reads any number of them."""
+        return None
 
     def predict(self, X: Any) -> Labels:
         """Return the concept assigned to each row of ``X`` (n, d), as labels (n,)."""
@@ -50,6 +56,15 @@ class ScoringGate(Gate):
             scores = self.scores(X[block].astype(np.float64))
             out[block] = scores[:, 0] >= 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return out
+
+
+def check_classes(gate: Gate, scores: int | None = None) -> None:
+    """Refuse labels that are none, or not told apart, and another number of ``scores`` than there are classes."""
+    name, labels = type(gate).__name__, list(gate.classes)
+    if labels and len(check_labels(labels, len(labels), caller=name)[0]) < len(labels):
+        raise LabelError(f"{name} got the classes {labels}; each may be named once.")
+    if scores is not None and scores != len(labels) and (scores, len(labels)) != (1, 2):
+        raise ShapeError(f"{name} got {scores} scores for the classes {labels}; it needs one each, or one for two.")
 
 
 def label_tuple(labels: Sequence[Label]) -> tuple[Label, ...]:

@@ -51,6 +51,7 @@ def _require_fit(gate: Gate, classes: tuple[Label, ...], dim: int) -> None:
         raise LabelError(
             f"The gate knows classes {list(gate.classes)}, the data {list(classes)}. Fit it on the same concept labels."
         )
-    width = next((a.shape[0 if name == "hidden" else -1] for name, a in gate.arrays().items() if a.ndim >= 2), dim)
-    if width != dim:
-        raise ShapeError(f"The gate reads {width} features; the data have {dim}. Fit it on vectors of the same site.")
+    if gate.dim not in (None, dim):
+        raise ShapeError(
+            f"The gate reads {gate.dim} features; the data have {dim}. Fit it on vectors of the same site."
+        )

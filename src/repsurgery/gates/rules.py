@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Matrix, Rows, Vector, freeze
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
-from repsurgery.gates.base import Gate, ScoringGate
+from repsurgery.gates.base import Gate, ScoringGate, check_classes
 
 __all__ = [
     "AlwaysGate",
@@ -36,6 +36,9 @@ class AlwaysGate(Gate):
     classes: tuple[Label, ...] = ()
     kind = "always"
 
+    def __post_init__(self) -> None:
+        check_classes(self)
+
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102 - documented on Gate, as below
         return np.zeros(len(X), dtype=np.intp)
 
@@ -50,6 +53,9 @@ class LabelsGate(Gate):
 
     classes: tuple[Label, ...] = ()
     kind = "labels"
+
+    def __post_init__(self) -> None:
+        check_classes(self)
 
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
         raise LabelError(
@@ -82,6 +88,11 @@ class LinearGate(ScoringGate):
         _freeze_fields(self, "coef", "intercept")
         if self.coef.ndim != 2 or self.intercept.shape != (len(self.coef),):
             raise ShapeError(f"LinearGate got coef {self.coef.shape} and intercept {self.intercept.shape}.")
+        check_classes(self, len(self.coef))
+
+    @property
+    def dim(self) -> int:  # noqa: D102
+        return int(self.coef.shape[1])
 
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return X @ self.coef.T + self.intercept
@@ -110,9 +121,14 @@ class QuadraticGate(ScoringGate):
 
     def __post_init__(self) -> None:
         _freeze_fields(self, "means", "whiteners", "constants")
-        k, d = self.means.shape
-        if self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
+        k, d = self.means.shape if self.means.ndim == 2 else (0, 0)
+        if k == 0 or self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
             raise ShapeError(f"QuadraticGate got means {self.means.shape}, whiteners {self.whiteners.shape}.")
+        check_classes(self, k)
+
+    @property
+    def dim(self) -> int:  # noqa: D102
+        return int(self.means.shape[1])
 
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         pairs = zip(self.means, self.whiteners, strict=True)
@@ -143,8 +159,15 @@ class MLPGate(ScoringGate):
 
     def __post_init__(self) -> None:
         _freeze_fields(self, "hidden", "hidden_bias", "readout", "readout_bias")
-        if self.hidden.shape[1] != len(self.readout) or self.readout_bias.shape != self.readout.shape[1:]:
+        units = self.hidden_bias.shape
+        chained = self.hidden.shape[1:] == units and self.readout.shape == units + self.readout_bias.shape
+        if not chained or self.hidden.ndim != 2 or self.readout.ndim != 2:
             raise ShapeError(f"MLPGate got hidden {self.hidden.shape} and readout {self.readout.shape}.")
+        check_classes(self, len(self.readout_bias))
+
+    @property
+    def dim(self) -> int:  # noqa: D102
+        return int(self.hidden.shape[0])
 
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return np.maximum(X @ self.hidden + self.hidden_bias, 0.0) @ self.readout + self.readout_bias

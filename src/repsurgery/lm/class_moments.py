@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.arrays import Label, check_labels
-from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, SurgeryError
-from repsurgery.files import Contents, read_file, write_file
+from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, ShapeError, SurgeryError
+from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.reading import Pooling, check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.running import evaluating, run_batches
@@ -203,8 +203,11 @@ class _Sums:
 
     def _load(self, folder: Path) -> None:
         progress = read_file(folder / "progress.safetensors", kind=KIND)
-        self._saved = progress.header["count"]
-        self._done = np.array(progress.arrays["done"])
+        with built_from("the progress of these texts"):
+            done = np.array(progress.arrays["done"])
+            if done.dtype != np.bool_ or done.shape != self._done.shape or done.sum() != progress.header["count"]:
+                raise ShapeError(f"It counts {done.shape} texts, and there are {self._done.shape}.")
+        self._saved, self._done = int(done.sum()), done
         for i, site in enumerate(self._sites):
             held = ClassMoments.load(folder / f"site-{i}-{self._saved}.safetensors")
             for code, label in enumerate(self._classes):

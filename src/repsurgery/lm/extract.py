@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.errors import CacheWarning, FileFormatError
-from repsurgery.files import Contents, read_file, write_file
+from repsurgery.errors import CacheWarning, FileFormatError, ShapeError
+from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.reading import check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.running import evaluating, run_batches
@@ -102,13 +102,23 @@ class _Rows:
         self._saved_at = time.monotonic()
         for path in sorted(folder.glob("rows-*.safetensors")) if folder else []:
             try:
-                held = read_file(path, kind=KIND).arrays
+                index, rows = self._held(read_file(path, kind=KIND))
             except FileFormatError as error:
                 warnings.warn(f"Some texts are read anew: {error}", CacheWarning, stacklevel=3)
                 path.unlink()
                 continue
-            self.take(held["index"].tolist(), held["rows"])
+            self.take(index, rows)
         self._unsaved = []
+
+    def _held(self, contents: Contents) -> tuple[list[int], NDArray[np.float32]]:
+        """Return what a file adds, or raise a `FileFormatError`."""
+        with built_from("rows of these texts"):
+            index, rows = contents.arrays["index"], contents.arrays["rows"]
+            known = index.ndim == 1 and index.dtype.kind == "i" and np.isin(index, np.arange(len(self._done))).all()
+            width = self.rows.shape[1] if self._done.any() else rows.shape[1]
+            if not known or rows.dtype != np.float32 or rows.shape != (len(index), width):
+                raise ShapeError(f"It has {index.dtype} indices {index.shape} and {rows.dtype} rows {rows.shape}.")
+            return index.tolist(), rows
 
     def missing(self) -> list[int]:
         """Return the indices without a row."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from repsurgery.errors import FoldError
 from repsurgery.lm.fold import NotPortable, portability
+from repsurgery.lm.folders import make_ordinary
 from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.weights import bias_of, matrix_of
 
@@ -92,12 +93,14 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
     guard = portability(inner)
     if guard is None or not custom_code:
         inner.save_pretrained(target)
+        make_ordinary(target)
         return target
     _require_known_classes(inner)
     target.parent.mkdir(parents=True, exist_ok=True)
     # what is half written must not be mistaken for a model, so it grows under another name
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as draft:
         _write(inner, guard, Path(draft))
+        make_ordinary(Path(draft))
         target.mkdir(exist_ok=True)
         for file in Path(draft).iterdir():
             shutil.move(file, target / file.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from repsurgery.errors import CacheWarning, ModelError
 
-__all__ = ["CACHE_VARIABLE", "build_once", "cache_root", "flaw", "sha256"]
+__all__ = ["CACHE_VARIABLE", "build_once", "cache_root", "flaw", "make_ordinary", "sha256"]
 
 CACHE_VARIABLE = "REPSURGERY_CACHE"
 _MANIFEST = "repsurgery.json"
@@ -93,6 +93,15 @@ def build_once(folder: Path, build: Callable[[Path], None], *, source: str) -> P
     return folder
 
 
+def make_ordinary(folder: Path) -> None:
+    """Give the weights in ``folder`` the permissions of any new file: safetensors writes for its user alone."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        probe = Path(scratch) / "probe"
+        probe.touch()  # the kernel applies the umask, which cannot be read without being changed
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(probe.stat().st_mode)
+
+
 def _build(folder: Path, build: Callable[[Path], None], source: str) -> None:
     workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_BUILDING}{folder.name}-"))
     try:
@@ -103,10 +112,7 @@ def _build(folder: Path, build: Callable[[Path], None], source: str) -> None:
         files = {path.relative_to(fresh).as_posix(): sha256(path) for path in fresh.rglob("*") if path.is_file()}
         manifest = json.dumps({"source": source, "files": files}, indent=1, sort_keys=True)
         (fresh / _MANIFEST).write_text(manifest, encoding="utf-8")
-        # safetensors writes for its user alone; a cache shared with others must open for them
-        mode = (fresh / _MANIFEST).stat().st_mode
-        for name in files:
-            (fresh / name).chmod(mode)
+        make_ordinary(fresh)
         if folder.exists():
             folder.rename(workshop / "flawed")
         fresh.rename(folder)

@@ -12,6 +12,7 @@ from torch import nn
 from repsurgery.affine import AffineMap, Identity, LowRank, Translation
 from repsurgery.errors import FoldError, MissingExtraError, ParameterError
 from repsurgery.lm.admission import checked_seam, only_map, require_plain
+from repsurgery.lm.folders import make_ordinary
 from repsurgery.lm.placing import place
 from repsurgery.lm.seams import Seam
 from repsurgery.lm.torch_maps import to_tensor
@@ -130,6 +131,7 @@ def to_lora(
     dtype = torch.float64 if layer.weight.dtype == torch.float64 else torch.float32
     named = {f"base_model.model.{seam.path}.{name}": t.to(dtype).contiguous() for name, t in tensors.items()}
     save_file(named, target / "adapter_model.safetensors", metadata={"format": "pt"})
+    make_ordinary(target)
     config.save_pretrained(str(target))
     state: Literal["none", "carried", "omitted"] = "carried" if carried else "omitted" if some else "none"
     mergeable = not carried or bias_of(layer) is not None

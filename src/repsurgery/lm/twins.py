@@ -40,7 +40,10 @@ def twins(model: Any, tokenizer: Any, *, most: int = 2) -> list[Twin]:
 
 
 def each(work: Callable[[Twin, Job], Result], jobs: Sequence[Job], among: Sequence[Twin]) -> list[Result]:
-    """Return ``work(twin, job)`` of each job, in order, every twin busy with one job at a time."""
+    """Return ``work(twin, job)`` of each job, in order, every twin busy with one job at a time.
+
+    Ctrl-C does not wait for the jobs at work: no further one begins, and what they note on disk stays noted.
+    """
     free: SimpleQueue[Twin] = SimpleQueue()
     for twin in among:
         free.put(twin)
@@ -55,10 +58,14 @@ def each(work: Callable[[Twin, Job], Result], jobs: Sequence[Job], among: Sequen
             free.put(twin)
 
     pool = ThreadPoolExecutor(len(among))
+    patient = True
     try:
         return [future.result() for future in [pool.submit(run, job) for job in jobs]]
+    except KeyboardInterrupt:
+        patient = False
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=patient, cancel_futures=True)
 
 
 @contextmanager

@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
-from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError, SurgeryError
-from repsurgery.files import Contents, from_bytes, read_file, to_bytes, write_file
+from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights, row_blocks
+from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
+from repsurgery.files import Contents, built_from, from_bytes, read_file, to_bytes, write_file
 from repsurgery.moments.moments import Moments, Precision
 
 __all__ = ["ClassMoments"]
 
 KIND = "class-moments"
 SINGLE = "moments"
+_FORMS = ("dense", "factor")
+_SLACK = 1e-4
+"""Rounding of products in float32 stays far below this, relative to the largest variance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +48,11 @@ class ClassMoments(Mapping[Label, Moments]):
         widths = {m.dim for m in self.by_label.values()}
         if len(widths) > 1:
             raise ShapeError(f"Classes have different numbers of features: {sorted(widths)}. Use one site for all.")
-        try:
-            ordered = dict(sorted(self.by_label.items()))
-        except TypeError as error:
-            raise LabelError(
-                f"Labels of several types cannot be combined: {list(self.by_label)}. Use one type for all of them."
-            ) from error
+        if self.by_label:
+            labels = list(self.by_label)
+            if len(check_labels(labels, len(labels), caller="ClassMoments")[0]) < len(labels):
+                raise LabelError(f"Some of the labels {labels} cannot be told apart. Rename them.")
+        ordered = dict(sorted(self.by_label.items()))
         object.__setattr__(self, "by_label", MappingProxyType(ordered))
 
     @classmethod
@@ -173,28 +175,42 @@ def single_to_contents(m: Moments) -> Contents:
 
 def single_from_contents(contents: Contents) -> Moments:
     """Return the moments of one set of rows held by a file."""
-    return from_contents(contents)[0]
+    with built_from("moments"):
+        return from_contents(contents)[0]
 
 
 def from_contents(contents: Contents) -> ClassMoments:
     """Return the moments held by a file, after checking that its arrays fit together."""
-    try:
-        found = dict(_class(contents, i, facts) for i, facts in enumerate(contents.header["classes"]))
-    except (KeyError, TypeError, IndexError) as error:
-        raise FileFormatError(f"The file's arrays do not make class moments: {error!r}. Write it again.") from error
-    return ClassMoments(found)
+    with built_from("class moments"):
+        entries = list(contents.header["classes"])
+        found = dict(_class(contents, i, facts) for i, facts in enumerate(entries))
+        if len(found) < len(entries):
+            raise LabelError(f"Two of the {len(entries)} classes have the same label.")
+        return ClassMoments(found)
 
 
 def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label, Moments]:
-    mean, spread = contents.arrays[f"{i}.mean"], contents.arrays[f"{i}.{facts['form']}"]
-    square = facts["form"] == "dense"
+    spread: dict[str, Any] = {
+        form: contents.arrays.get(f"{i}.{form}") if facts["form"] == form else None for form in _FORMS
+    }
+    mean = contents.arrays[f"{i}.mean"]
     residue = contents.arrays.get(f"{i}.residue", np.zeros_like(mean))  # older files have none
-    fits = mean.ndim == 1 and residue.shape == mean.shape and spread.ndim == 2 and spread.shape[1] == len(mean)
-    if not fits or (square and len(spread) != len(mean)) or facts["count"] < 1 or not facts["weight"] > 0:
-        raise FileFormatError(
-            f"The moments of class {facts['label']!r} do not fit together: mean {mean.shape}, {facts['form']} "
-            f"{spread.shape}, {facts['count']} rows of weight {facts['weight']}. Write the file again."
-        )
-    dense, factor = (spread, None) if square else (None, spread)
-    m = Moments(facts["count"], facts["weight"], mean, dense, factor, facts["dtype"], facts["precision"], residue)
+    given = {name: facts[name] for name in ("count", "weight", "dtype", "precision")}
+    m = Moments(mean=mean, residue=residue, **spread, **given)
+    if m.count < 1:
+        raise DataError(f"The class {facts['label']!r} holds no rows.")
+    _require_scatter(m)
     return facts["label"], m
+
+
+def _require_scatter(m: Moments) -> None:
+    """Refuse a matrix that is no scatter: not symmetric, or with a correlation beyond 1."""
+    if m.dense is None:
+        return
+    scale = np.sqrt(np.maximum(np.diagonal(m.dense), 0.0))
+    slack = _SLACK * float(np.square(scale).max(initial=0.0))
+    for block in row_blocks(*m.dense.shape):
+        rows = m.dense[block]
+        bound = np.outer(scale[block], scale) + slack
+        if (np.abs(rows) > bound).any() or (np.abs(rows - m.dense[:, block].T) > slack).any():
+            raise DataError("A scatter is not symmetric, or some covariance exceeds its variances.")

@@ -2,12 +2,13 @@
 
 import os
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze
-from repsurgery.errors import ParameterError, ShapeError, SurgeryError
+from repsurgery.errors import DataError, NotNumericError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
@@ -25,6 +26,8 @@ from repsurgery.moments.merge import (
 __all__ = ["Moments", "Precision", "judged_dtype"]
 
 Precision = Literal["float64", "float32-products"]
+_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
+"""A negative variance of this size, beside the largest one, is what removing rows leaves by rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +72,7 @@ class Moments:
     def __post_init__(self) -> None:
         if self.residue is None:
             object.__setattr__(self, "residue", np.zeros_like(self.mean))
+        _require_fitting(self)
         for name in ("mean", "dense", "factor", "residue"):
             array = getattr(self, name)
             if array is not None:
@@ -245,6 +249,32 @@ class Moments:
 def judged_dtype(X: Rows) -> str:
     """Return the dtype by whose rounding ranks are decided: integers are exact, half precision counts as float32."""
     return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
+
+
+def _require_fitting(m: Moments) -> None:
+    """Refuse what no rows have; O(d), because every merge comes through here."""
+    given = {"mean": m.mean, "residue": m.residue, "dense": m.dense, "factor": m.factor}
+    arrays = {name: array for name, array in given.items() if array is not None}
+    if any(not isinstance(array, np.ndarray) or array.dtype != np.float64 for array in arrays.values()):
+        raise NotNumericError("Moments hold float64 arrays. Take them of rows by Moments.of, or convert the arrays.")
+    shapes = {name: array.shape for name, array in arrays.items()}
+    d = m.mean.size
+    spread = (d, d) if "dense" in shapes else (len(m.factor) if m.factor is not None and m.factor.ndim else 0, d)
+    if len(shapes) != 3 or any(shapes[name] != ((d,) if name in ("mean", "residue") else spread) for name in shapes):
+        raise ShapeError(f"Moments got {shapes}; they need mean (d,) and either dense (d, d) or factor (m, d).")
+    if type(m.count) is not int or m.count < 0 or not isinstance(m.weight, Real) or isinstance(m.weight, bool):
+        raise DataError(f"Moments got count={m.count!r}, weight={m.weight!r}; they need a whole number and a number.")
+    if not np.isfinite(m.weight) or (m.weight > 0) != (m.count > 0):
+        raise DataError(f"Moments got {m.count} rows of weight {m.weight}; rows have a finite weight above 0.")
+    diagonal = np.einsum("ij,ij->j", m.factor, m.factor) if m.factor is not None else np.diagonal(arrays["dense"])
+    if not (np.isfinite(m.mean).all() and np.isfinite(diagonal).all()):
+        raise DataError("Moments got a mean or scatter with NaN or infinity. Divide X by a constant and fit again.")
+    if diagonal.min(initial=0.0) < -_ROUNDING * diagonal.max(initial=0.0):
+        raise DataError(
+            f"Moments got a scatter with {diagonal.min()} on its diagonal; no rows have a negative variance."
+        )
+    if m.dtype not in ("float32", "float64") or m.precision not in get_args(Precision):
+        raise ParameterError(f"Moments got dtype={m.dtype!r}, precision={m.precision!r}; see the class for both.")
 
 
 def _rows(moments: Moments) -> Matrix:

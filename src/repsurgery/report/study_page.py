@@ -18,7 +18,10 @@ from repsurgery.report.writing import write_whole
 from repsurgery.results import StudyRecord, ToxicityRecord
 from repsurgery.results.store import Record
 
-__all__ = ["write_study_report"]
+__all__ = ["REPORT_FILES", "write_study_report"]
+
+REPORT_FILES = ("index.html", "report.md", "*.svg")
+"""Patterns of the names that a report has in its folder."""
 
 _LEAD = "Every number below stands in a record; nothing is computed by this page but verdicts."
 

@@ -123,7 +123,10 @@ _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variance
 
 def certificate_table(certificate: Certificate) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims."""
-    headings = ("measure", *(f"{label} → {p.target or 'erased'}" for label, p in certificate.by_source.items()))
+    headings = (
+        "measure",
+        *(f"{label} → {'erased' if p.target is None else p.target}" for label, p in certificate.by_source.items()),
+    )
     measures: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
         ("rows", lambda p: f"{p.rows_source} / {p.rows_target}"),
         ("mean gap before", lambda p: number(p.mean_gap_before)),

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from repsurgery.errors import DataError, FileFormatError, ModelError, ParameterError
-from repsurgery.files import Contents, digest_of, read_file, write_file
+from repsurgery.errors import DataError, ModelError, ParameterError
+from repsurgery.fields import check_fields
+from repsurgery.files import Contents, built_from, digest_of, read_file, write_file
 from repsurgery.scorers.archived import Agreement, compare, paired_scores
 from repsurgery.scorers.base import ToxicityScorer
 
@@ -121,20 +122,20 @@ class CalibratedScorer:
     def load(cls, path: str | os.PathLike[str], scorer: ToxicityScorer) -> "CalibratedScorer":
         """Read a file back; ``scorer`` must be the one it was fitted to, by digest."""
         contents = read_file(path, kind=KIND)
-        try:
+        with built_from("a calibrated scorer", remedy="Fit again."):
             inner = contents.header["scorer"]
             held: dict[str, Any] = {
                 key: np.nan if value is None else value for key, value in contents.header["held_out"].items()
             }
+            check_fields(Agreement, held)
             wanted = f"{inner['name']} {inner['version']} of digest {inner['digest']}"
-            if inner["digest"] != scorer.digest:
-                raise ModelError(
-                    f"{path} calibrates {wanted}, and got {scorer.name} {scorer.version} of digest {scorer.digest}. "
-                    "Pass the scorer it was fitted to, or fit again."
-                )
-            return cls(scorer, contents.arrays["thresholds"], contents.arrays["values"], Agreement(**held))
-        except (KeyError, TypeError, DataError) as error:
-            raise FileFormatError(f"{path} does not hold a whole calibrated scorer ({error}). Fit again.") from error
+            found = cls(scorer, contents.arrays["thresholds"], contents.arrays["values"], Agreement(**held))
+        if inner["digest"] != scorer.digest:
+            raise ModelError(
+                f"{path} calibrates {wanted}, and got {scorer.name} {scorer.version} of digest {scorer.digest}. "
+                "Pass the scorer it was fitted to, or fit again."
+            )
+        return found
 
 
 def _check_function(thresholds: NDArray[np.float64], values: NDArray[np.float64]) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from repsurgery.errors import FileFormatError, ParameterError
-from repsurgery.files import read_file
+from repsurgery.errors import ParameterError
+from repsurgery.files import built_from, read_file
 from repsurgery.scorers.base import ToxicityScorer
 from repsurgery.scorers.bilstm import BiLSTMScorer
 from repsurgery.scorers.calibrated import KIND, CalibratedScorer
@@ -52,11 +52,9 @@ def _classifier(rest: str) -> ToxicityScorer:
 
 
 def _calibrated(path: str) -> ToxicityScorer:
-    try:
+    with built_from("a calibrated scorer", remedy="Fit again."):
         inner = read_file(path, kind=KIND).header["scorer"]
         name, version = str(inner["name"]), str(inner["version"])
-    except (KeyError, TypeError) as error:
-        raise FileFormatError(f"{path} does not say whose scores it calibrates. Fit again.") from error
     if name in _LOADED_AS:
         return CalibratedScorer.load(path, load_scorer(_LOADED_AS[name]))
     if "#" in name and version != "local":

@@ -2,22 +2,25 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from repsurgery.affine import AffineMap
-from repsurgery.errors import FileFormatError
-from repsurgery.files import Contents, read_file, write_file
+from repsurgery.errors import FileFormatError, ParameterError, ShapeError
+from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
 from repsurgery.moments import ClassMoments, Moments, by_class
+from repsurgery.moments.moments import Precision
 from repsurgery.steering.barycenter_erasure import BarycenterErasure
-from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.base import BaseSteering, GateName
 from repsurgery.steering.diagonal_transport import DiagonalTransport
 from repsurgery.steering.leace import LEACE
 from repsurgery.steering.mean_matching import MeanMatching
 from repsurgery.steering.midsteer import MidSteer
 from repsurgery.steering.mimic import MiMiC
+from repsurgery.steering.selection import known_label
+from repsurgery.steering.shrink import check_shrinkage
 from repsurgery.steering.trace_matching import TraceMatching
 from repsurgery.surgery import SteeringFunction
 from repsurgery.surgery import io as surgery_io
@@ -26,6 +29,7 @@ __all__ = ["load", "save"]
 
 Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
 
+_KINDS = (by_class.KIND, by_class.SINGLE, "estimator", *surgery_io.KINDS)
 _ESTIMATORS: Mapping[str, type[BaseSteering]] = {
     cls.__name__: cls
     for cls in (BarycenterErasure, DiagonalTransport, LEACE, MeanMatching, MiMiC, MidSteer, TraceMatching)
@@ -43,7 +47,7 @@ def save(value: Saveable, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Any:
     """Read back what `save` wrote, as the same type, after checking version, digest, shapes and values."""
-    contents = read_file(path)
+    contents = read_file(path, kind=_KINDS)
     if contents.kind == by_class.KIND:
         return by_class.from_contents(contents)
     if contents.kind == by_class.SINGLE:
@@ -92,25 +96,50 @@ def _feature_names(estimator: BaseSteering) -> list[str] | None:
 
 def _estimator(contents: Contents) -> BaseSteering:
     header = contents.header
-    if header.get("estimator") not in _ESTIMATORS:
+    if not isinstance(header.get("estimator"), str) or header["estimator"] not in _ESTIMATORS:
         raise FileFormatError(f"The file holds an unknown estimator {header.get('estimator')!r}; upgrade repsurgery.")
-    try:
+    with built_from("an estimator"):
         moments = by_class.from_contents(_part(contents, "moments", by_class.KIND))
         steering = surgery_io.from_contents(_part(contents, "steering", "steering-function"))
+        assert isinstance(steering, SteeringFunction)
+        if (steering.dim, steering.classes) != (moments.dim, tuple(moments.labels)):
+            raise ShapeError("Its maps are not those of its moments: width or classes differ.")
         params, features = dict(header["params"]), header["features"]
-    except (KeyError, TypeError) as error:
-        raise FileFormatError(f"The file's parts do not make an estimator: {error!r}. Write it again.") from error
-    assert isinstance(steering, SteeringFunction)
-    if "gate" in params and params["gate"] is None:
-        params["gate"] = steering.gate
-    estimator = _ESTIMATORS[header["estimator"]](**params)
-    estimator.moments_ = moments
-    estimator._steering = steering
-    estimator._origin = steering.origin
-    estimator.n_features_in_ = moments.dim
-    if features is not None:
-        estimator.feature_names_in_ = np.array(features, dtype=object)
+        if "gate" in params and params["gate"] is None:
+            params["gate"] = steering.gate
+        estimator = _ESTIMATORS[header["estimator"]](**params)
+        _require_params(estimator, moments)
+        estimator.moments_ = moments
+        estimator._steering = steering
+        estimator._origin = steering.origin
+        estimator.n_features_in_ = moments.dim
+        if features is not None:
+            if len(features) != moments.dim or not all(isinstance(name, str) for name in features):
+                raise ShapeError(f"It names {len(features)} features, and its moments have {moments.dim}.")
+            estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator
+
+
+def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
+    """Refuse parameters that `fit` would refuse, without fitting."""
+    usual = type(estimator)().get_params(deep=False)
+    for name, value in estimator.get_params(deep=False).items():
+        if name in ("source", "target", "neutral"):
+            for label in value if isinstance(value, list) else [] if value is None else [value]:
+                known_label(moments, label)
+        elif name == "random_state":
+            if value is not None and type(value) is not int:
+                raise ParameterError(f"{name} is {value!r}; a file holds a whole number or nothing.")
+        elif not isinstance(value, Gate) and type(value) not in _ALIKE.get(type(usual[name]), (type(usual[name]),)):
+            raise ParameterError(f"{name} is {value!r}; it is usually {usual[name]!r}.")
+    check_shrinkage(estimator.shrinkage, estimator.ridge)
+    for name, known in (("gate", GateName), ("precision", Precision)):
+        value = getattr(estimator, name)
+        if isinstance(value, str) and value not in get_args(known):
+            raise ParameterError(f"{name} is {value!r}; it must be one of {list(get_args(known))}.")
+
+
+_ALIKE: Mapping[type, tuple[type, ...]] = {float: (float, int), int: (int, float)}
 
 
 def _part(contents: Contents, name: str, kind: str) -> Contents:

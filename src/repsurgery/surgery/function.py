@@ -12,7 +12,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.certificates import Certificate
-from repsurgery.errors import LabelError, ParameterError, SurgeryError
+from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
 from repsurgery.origin import UNKNOWN, Origin
@@ -60,6 +60,7 @@ class SteeringFunction:
             )
         if not isinstance(self.origin, Origin):
             raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
+        _require_fitting(self)
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
 
     @property
@@ -159,3 +160,21 @@ class SteeringFunction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin)
+
+
+def _require_fitting(steering: SteeringFunction) -> None:
+    """Refuse maps, gate and classes that do not belong together."""
+    widths = {m.dim for m in steering.maps.values()} | {steering.gate.dim or steering.dim}
+    if len(widths) > 1:
+        raise ShapeError(f"Maps and gate have different numbers of features: {sorted(widths)}. Use one site for all.")
+    labels = [label for label in steering.maps if label is not EVERYBODY]
+    if labels and EVERYBODY in steering.maps:
+        raise ParameterError(f"A map that serves every class stands alone; there are others for {labels}.")
+    for given in (labels, list(steering.classes)):
+        if given and len(check_labels(given, len(given), caller="SteeringFunction")[0]) < len(given):
+            raise LabelError(f"Some of the labels {given} cannot be told apart. Rename them.")
+    unknown = [
+        label for label in (*labels, *steering.gate.classes) if steering.classes and label not in steering.classes
+    ]
+    if unknown:
+        raise LabelError(f"Maps or gate name the classes {unknown}; the function knows {list(steering.classes)}.")

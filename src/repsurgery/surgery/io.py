@@ -9,14 +9,16 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
 from repsurgery.arrays import Label
 from repsurgery.certificates import Certificate
-from repsurgery.errors import FileFormatError, SurgeryError
-from repsurgery.files import Contents
+from repsurgery.errors import FileFormatError, LabelError
+from repsurgery.files import Contents, built_from
 from repsurgery.gates import Gate
 from repsurgery.gates.rules import gate_from_arrays
 from repsurgery.origin import Origin
 from repsurgery.surgery.function import SteeringFunction
 
-__all__ = ["from_contents", "to_contents"]
+__all__ = ["KINDS", "from_contents", "to_contents"]
+
+KINDS = ("map", "gate", "steering-function")
 
 
 def to_contents(value: AffineMap | Gate | SteeringFunction) -> Contents:
@@ -37,7 +39,7 @@ def to_contents(value: AffineMap | Gate | SteeringFunction) -> Contents:
 
 def from_contents(contents: Contents) -> AffineMap | Gate | SteeringFunction:
     """Rebuild what a file holds; arrays that do not fit together are refused."""
-    try:
+    with built_from(f"a {contents.kind}"):
         match contents.kind:
             case "map":
                 return from_arrays(contents.header["kind"], dict(contents.arrays))
@@ -45,8 +47,6 @@ def from_contents(contents: Contents) -> AffineMap | Gate | SteeringFunction:
                 return _gate(contents.header, dict(contents.arrays))
             case "steering-function":
                 return _steering(contents)
-    except (KeyError, TypeError, IndexError, SurgeryError) as error:
-        raise FileFormatError(f"The file's arrays do not make a {contents.kind}: {error}") from error
     raise FileFormatError(f"There is no way to read a {contents.kind}; upgrade repsurgery.")
 
 
@@ -60,7 +60,9 @@ def _steering(contents: Contents) -> SteeringFunction:
     for i, entry in enumerate(header["maps"]):
         maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
     gate = _gate(header["gate"], _under(contents.arrays, "gate."))
-    certificate = Certificate.from_dict(header["certificate"]) if header["certificate"] else None
+    if len(maps) < len(header["maps"]):
+        raise LabelError("Two of the maps serve the same class.")
+    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
     origin = Origin.from_header(header.get("origin"))
     return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin)
 

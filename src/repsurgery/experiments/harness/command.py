@@ -3,19 +3,32 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import lm_eval.tasks
 from lm_eval.__main__ import cli_evaluate
 
 from repsurgery.experiments.harness.tasks import TaskManager
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["run_harness"]
 
 
 def run_harness(arguments: Sequence[str]) -> None:
-    """Run ``lm-eval`` with ``arguments``, which reach it as they are."""
+    """Run ``lm-eval`` with ``arguments``, which reach it as they are; its folder of results is checked first."""
+    for folder in _output_folders(arguments):
+        check_output_folder(folder)
     with _handed_over(arguments):
         cli_evaluate()
+
+
+def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
+    # the harness makes file names of its own, with the time in them, so that it replaces nothing
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        given = Path(value if equals else following)
+        if name in ("--output_path", "-o"):
+            yield given.parent if given.suffix == ".json" else given
 
 
 @contextmanager
