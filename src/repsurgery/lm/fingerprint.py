@@ -20,7 +20,7 @@ __all__ = ["fingerprint", "tokenizer_fingerprint"]
 _BOOKKEEPING = {
     *vars(nn.Module()),
     *("forward", "generate", "prepare_inputs_for_generation", "gradient_checkpointing", "hf_device_map"),
-    *("name_or_path", "_is_hf_initialized", "_is_torch_compile"),
+    *("name_or_path", "_is_hf_initialized", "_is_torch_compile", "_require_grads_hook", "_require_grads_hooks"),
 }
 """Attributes of modules that decide no result, or are read by other means."""
 _PROVENANCE = {
@@ -28,6 +28,7 @@ _PROVENANCE = {
     *("peft_version", "base_model_name_or_path", "revision", "inference_mode"),
 }
 """Entries of configurations that tell where a model came from rather than what it computes."""
+_NOTHING = object()
 _ACTIVE = ("active_adapter", "_active_adapter")
 _ADAPTER_STATE = (*_ACTIVE, "_adapters_disabled", "_disable_adapters", "merged_adapters", "scaling")
 
@@ -106,9 +107,12 @@ class _Content:
     def module(self, module: nn.Module) -> list[Any]:
         """Return class, forward function and attributes of a module without those of its children."""
         own = {name: value for name, value in vars(module).items() if name not in _BOOKKEEPING}
-        # methods that were put on the instance are told apart by name, as far as they are public
+        # functions that were put on the instance are told apart by name, as far as they are public
         kept = {name: self._attribute(name, value) for name, value in own.items() if not _hidden(name, value)}
-        return [type(module).__qualname__, _name(module.forward), kept]
+        # an attribute that is set to what its class says changes nothing
+        usual = {name: self._attribute(name, getattr(type(module), name, _NOTHING)) for name in kept}
+        decisive = {name: value for name, value in kept.items() if value != usual[name]}
+        return [type(module).__qualname__, _name(module.forward), decisive]
 
     def adapters(self, module: nn.Module) -> dict[str, Any]:
         """Return which adapters act in a layer of PEFT, and how strongly; nothing for other modules."""
