@@ -18,6 +18,7 @@ from benchmarks import (
     generation,
     hook_cost,
     identical_samples,
+    identity,
     leace_fit,
     logistic_regression,
     machine,
@@ -43,6 +44,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "class_moments": class_moments,
         "generation": generation,
         "identical_samples": identical_samples,
+        "identity": identity,
     },
     "fairness": {
         "neighbours": neighbours,

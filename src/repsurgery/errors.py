@@ -13,6 +13,7 @@ __all__ = [
     "FileFormatError",
     "FoldError",
     "GainWarning",
+    "IdentityWarning",
     "InfeasibleWarning",
     "LabelError",
     "MissingExtraError",
@@ -167,6 +168,10 @@ class BatchHalvedWarning(SurgeryWarning):
 
 class CacheWarning(SurgeryWarning):
     """A cached file no longer matches its digest; it is built again from its source."""
+
+
+class IdentityWarning(SurgeryWarning):
+    """Work on what has no stable identity, such as a stream without a key, is not kept. Give it a key, or save it."""
 
 
 class DuplicateWarning(SurgeryWarning):

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.gates import ClassifierGate
+from repsurgery.gates import ClassifierGate, LinearGate
+from repsurgery.lm.reread import reread
 from tests.lm.tiny_models import LAYERS, WIDTH
 
 
@@ -38,3 +41,25 @@ def test_states_do_not_depend_on_their_batch(model, tokenizer):
     many = lm.states_along(model, tokenizer, found, batch_size=7, progress=False)
     for a, b in zip(one, many, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("site", ["final", "layers.0"])
+def test_a_cut_prompt_is_read_as_it_was_cut(site, model, tokenizer):
+    noting = Noting()
+    gate = ClassifierGate(("clean", "toxic"), noting)
+    steering = rs.SteeringFunction({"toxic": rs.Translation(np.zeros(WIDTH))}, gate, ("clean", "toxic"))
+    options = {"n": 1, "max_new_tokens": 6, "max_length": 3, "progress": False}
+    found = lm.generate(
+        model, tokenizer, ["w1 w2 w3 w4 w5"], steering={site: steering}, positions="generated", **options
+    )
+    met = np.concatenate(noting.met)
+    (rows,) = lm.states_along(model, tokenizer, found, site=site, progress=False)
+    np.testing.assert_allclose(rows, met, atol=2e-5)
+    direction = np.random.default_rng(0).normal(size=WIDTH)
+    linear = LinearGate(("clean", "toxic"), direction[None], -np.median(met @ direction)[None])
+    (read,) = reread(model, tokenizer, found, gate=linear, site=site, progress=False)
+    assert list(read.codes) == linear.codes(met).tolist()
+    assert len(set(read.codes)) == 2
+    # one from an older file does not know its tokens, and means the whole prompt
+    (whole,) = lm.states_along(model, tokenizer, [replace(found[0], prompt_tokens=())], site=site, progress=False)
+    assert not np.allclose(whole, rows, atol=1e-2)

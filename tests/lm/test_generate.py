@@ -178,3 +178,19 @@ def test_equal_prompts_are_read_once(model, tokenizer, monkeypatch):
     longest = len(tokenizer(PROMPTS[2])["input_ids"])
     assert seen[0] == (3, longest)
     assert all(shape == (12, 1) for shape in seen[1:])
+
+
+def test_padding_is_no_part_of_a_prompt_that_is_read_once(model):
+    # padded on the left, the shorter prompt has the very ids of the longer one
+    tokenizer = tiny_tokenizer(pad="<s>")
+    prompts = ["<s> w5", "w5"]
+    assert tokenizer(prompts[0])["input_ids"] == [tokenizer.pad_token_id, *tokenizer(prompts[1])["input_ids"]]
+    together = lm.generate(model, tokenizer, prompts, **OPTIONS)
+    alone = [lm.generate(model, tokenizer, [prompt], **OPTIONS) for prompt in prompts]
+    assert [g.tokens for g in together] == [g.tokens for some in alone for g in some]
+    assert alone[0][0].tokens != alone[1][0].tokens
+
+
+def test_a_generation_carries_the_tokens_of_its_prompt(model, tokenizer):
+    (cut,) = lm.generate(model, tokenizer, ["w1 w2 w3 w4"], n=1, max_new_tokens=2, max_length=3, progress=False)
+    assert cut.prompt_tokens == tuple(tokenizer("w1 w2 w3 w4")["input_ids"][:3])

@@ -28,3 +28,13 @@ def test_the_nucleus_is_that_of_transformers(top_p, scale):
 def test_a_token_without_probability_never_wins():
     p = torch.tensor([[0.0, 1.0, 0.0]])
     assert race(p, torch.full((1, 3), torch.finfo(torch.float32).tiny), 0.9).tolist() == [1]
+
+
+def test_the_nucleus_ends_where_the_shares_reach_top_p():
+    # shares that binary numbers hold exactly: the first token alone is 0.5, and the second would win the race
+    p = torch.tensor([[0.5, 0.25, 0.125, 0.125]], dtype=torch.float64)
+    noise = torch.tensor([[1.0, 0.1, 1.0, 1.0]], dtype=torch.float64)
+    kept = TopPLogitsWarper(0.5)(None, p.log())
+    assert kept.isfinite().tolist() == [[True, False, False, False]]
+    assert race(p, noise, 0.5).tolist() == [0]
+    assert race(p, noise, 0.5 + 1e-9).tolist() == [1]

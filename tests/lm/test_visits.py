@@ -151,3 +151,14 @@ def test_ctrl_c_inside_a_pass_is_forgotten_by_the_next(model):
             handle.remove()
             run(model, ids, mask)
             assert torch.equal(model.model.norm(h), whole)
+
+
+def test_results_on_file_need_no_pass(model, tmp_path):
+    arguments = (model, tiny_tokenizer(), texts(4))
+    bare = lm.extract(*arguments, work_dir=tmp_path, progress=False)
+    found = []
+    for _ in range(2):
+        with lm.steer(model, {"layers.0": ONES}) as steered:
+            found.append(lm.extract(steered, *arguments[1:], work_dir=tmp_path, progress=False))
+    assert np.array_equal(*found) and not np.array_equal(found[0], bare)
+    assert steered.visits == {"layers.0": 0}

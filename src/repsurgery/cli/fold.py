@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.outputs import check_output_folder
 
 __all__ = ["fold"]
 
@@ -29,6 +30,7 @@ def fold(
     """Fold a map into a model's weights and save an ordinary model folder."""
     from repsurgery.experiments import fold_into, open_steering
 
+    check_output_folder(out)
     used = open_steering(file, site, strength, positions="all")
     folder = fold_into(
         file, out, model=model, site=site, strength=strength, every_vector=every_vector, custom_code=custom_code

@@ -101,7 +101,7 @@ def _place(group: Any) -> tuple[int, int]:
 def _require_one_job(job: Reading, model: Any, ranks: int, group: Any) -> None:
     from torch import distributed
 
-    from repsurgery.lm.resuming import fingerprint
+    from repsurgery.lm.fingerprint import fingerprint
 
     found: list[Any] = [None] * ranks
     distributed.all_gather_object(found, (job.digest(), fingerprint(model)), group=group)

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 
 from repsurgery.distributed.base import Engine, Failure
 from repsurgery.distributed.local import LocalEngine
-from repsurgery.distributed.parts import PREFIX, Receipt, merge_parts, write_moments
+from repsurgery.distributed.parts import PREFIX, Receipt, merge_parts, part_name, write_moments
 from repsurgery.distributed.work import CountJob, MergeJob, count, full_disk, merge
 from repsurgery.errors import (
     CacheWarning,
     DataError,
     DuplicateWarning,
     FileFormatError,
+    IdentityWarning,
     NonFiniteWarning,
     ParameterError,
     ShardError,
@@ -91,7 +92,8 @@ def reduce_shards(
     shards : sequence of Shard
         See `find_shards`.
     work_dir : path
-        Made if need be, and kept: a call that adds shards counts those alone.
+        Made if need be, and kept: a call that adds shards counts those alone. The part of a shard without a stable
+        identity, such as a stream without a key, is removed at the end, with a warning.
     engine : Engine or None
         None: a `LocalEngine`.
     batch_rows, skip_non_finite
@@ -124,7 +126,7 @@ def reduce_shards(
         for shard, identity in zip(ordered, identities, strict=True)
     ]
     failures = list(checked.unreadable.values())
-    with engine or LocalEngine() as running:
+    with _forgetting(jobs), engine or LocalEngine() as running:
         receipts = _count_all(running, jobs, failures, lambda receipt: announce(receipt, len(shards)))
         _write_manifest(folder, receipts, failures)
         if failures:
@@ -164,6 +166,25 @@ def _merge_all(engine: Engine, receipts: list[Receipt], folder: Path) -> ClassMo
                     raise ShardError(f"Adding up the parts failed: {result.message}. All parts are kept; run again.")
             parts = [job.out for job in jobs]
         return merge_parts(parts)
+
+
+@contextmanager
+def _forgetting(jobs: list[CountJob]) -> Iterator[None]:
+    """Remove at the end the parts of shards without a stable identity, and say so at the beginning."""
+    unstable = [job for job in jobs if not job.shard.stable]
+    if unstable:
+        warnings.warn(
+            f"{len(unstable)} of {len(jobs)} shards, {unstable[0].shard.name} the first, have no identity that holds "
+            "beyond this call, so they are counted and not kept. Give the stream a key (dataset_shards(..., key=...)), "
+            "or save it to disk and name the folder.",
+            IdentityWarning,
+            stacklevel=4,
+        )
+    try:
+        yield
+    finally:
+        for job in unstable:
+            (job.folder / part_name(job.identity)).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from repsurgery.lm.along import states_along
 from repsurgery.lm.class_moments import class_moments
 from repsurgery.lm.control_vector import to_gguf
 from repsurgery.lm.extract import extract
+from repsurgery.lm.fingerprint import fingerprint
 from repsurgery.lm.fluency import Surprise, surprises
 from repsurgery.lm.fold import fold
 from repsurgery.lm.fold_files import save_folded
@@ -40,6 +41,7 @@ __all__ = [
     "class_moments",
     "document_perplexity",
     "extract",
+    "fingerprint",
     "fold",
     "foldable_sites",
     "generate",

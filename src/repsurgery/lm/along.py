@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.generate import Generation
+from repsurgery.lm.generate import Generation, prompt_tokens
 from repsurgery.lm.reading import reader
 from repsurgery.lm.running import evaluating, run_batches
-from repsurgery.lm.texts import encode, sorted_batches
+from repsurgery.lm.texts import sorted_batches
 
 __all__ = ["states_along"]
 
@@ -39,9 +39,10 @@ def states_along(
 
     Guarantees
     ----------
-    The states are those met while generating (test_states_along_a_text_are_those_that_steering_met).
+    The states are those met while generating, of a prompt that was cut too
+    (test_a_cut_prompt_is_read_as_it_was_cut, test_states_along_a_text_are_those_that_steering_met).
     """
-    prompts = encode(model, tokenizer, [g.prompt for g in generations], max_length=None, caller="states_along")
+    prompts = prompt_tokens(model, tokenizer, generations, caller="states_along")
     rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
     found: dict[int, NDArray[np.float32]] = {}
     with evaluating(model), reader(model, tokenizer, [site], "all") as read:

@@ -35,7 +35,7 @@ class Block:
         self._visits, self._elsewhere = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
         self._asked, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
         self.handles: list[Any] = []
-        self._open = True
+        self._open, self._excused = True, False
 
     @property
     def visits(self) -> Mapping[str, int]:
@@ -74,6 +74,10 @@ class Block:
             self._asked[site] += asked
             self._steered[site] += steered
 
+    def excuse(self) -> None:
+        """Accept that no pass is made: what it would have given was found on file."""
+        self._excused = True
+
     def close(self) -> None:
         """Take every hook away."""
         self._open = False
@@ -89,7 +93,7 @@ class Block:
                 "been steered. Keep the model's hooks inside the block, and compute these results again."
             )
         idle = [site for site, visits in self._visits.items() if not visits]
-        if not idle:
+        if not idle or self._excused:
             return None
         where = ", ".join(repr(site) for site in idle)
         if any(self._elsewhere[site] for site in idle):

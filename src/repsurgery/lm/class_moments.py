@@ -17,7 +17,9 @@ from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.reading import Pooling, check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.running import evaluating, run_batches
+from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.texts import Tokens, check_texts, encode, sorted_batches
+from repsurgery.lm.watch import found_on_file
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 
@@ -59,7 +61,8 @@ def class_moments(
     precision : {"float64", "float32-products"}
         See `Moments`.
     work_dir : path or None
-        Keep the sums there; the same call goes on after an interruption and reads nothing twice.
+        Keep the sums there; the same call goes on after an interruption and reads nothing twice. Work is found by
+        the content of texts, labels and model, see `lm.fingerprint`.
 
     Returns
     -------
@@ -73,6 +76,7 @@ def class_moments(
     Guarantees
     ----------
     Equal to `ClassMoments.of` of the extracted rows, beyond rounding (test_moments_are_those_of_the_extracted_rows).
+    A model that changed is read anew (test_a_changed_model_gives_its_own_moments).
     An interruption loses nothing (test_interrupted_moments_go_on_where_they_stopped).
     """
     texts = check_texts(texts, caller="class_moments")
@@ -84,8 +88,10 @@ def class_moments(
         **{"job": "class-moments", "sites": names, "pooling": pooling, "tokens": tokens},
         **{"classes": classes, "codes": codes.tolist(), "precision": precision},
     }
-    sums = _Sums(names, classes, precision, len(texts), folder_of(_path(work_dir), model, texts, settings))
+    sums = _Sums(names, classes, precision, len(texts), folder_of(work_dir, model, texts, settings))
     todo = sums.missing()
+    if not todo:
+        found_on_file(unwrapped(model))
     batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
     with evaluating(model), reader(model, tokenizer, names, pooling) as read:
 
@@ -107,10 +113,6 @@ def check_sites(sites: Sequence[str]) -> list[str]:
     if isinstance(sites, str) or not sites:
         raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
     return list(dict.fromkeys(sites))
-
-
-def _path(work_dir: str | os.PathLike[str] | None) -> Path | None:
-    return None if work_dir is None else Path(work_dir)
 
 
 def _owners(batch: list[int], tokens: list[Tokens], pooling: Pooling) -> NDArray[np.intp]:

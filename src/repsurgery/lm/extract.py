@@ -16,7 +16,9 @@ from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.reading import check_pooling, reader
 from repsurgery.lm.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.running import evaluating, run_batches
+from repsurgery.lm.sites import unwrapped
 from repsurgery.lm.texts import check_texts, encode, sorted_batches
+from repsurgery.lm.watch import found_on_file
 
 __all__ = ["extract"]
 
@@ -53,7 +55,8 @@ def extract(
     progress : bool
         Show a progress bar.
     work_dir : path or None
-        Keep what was read there; the same call goes on after an interruption and reads nothing twice.
+        Keep what was read there; the same call goes on after an interruption and reads nothing twice. Work is found
+        by the content of texts and model, see `lm.fingerprint`.
 
     Returns
     -------
@@ -63,6 +66,7 @@ def extract(
     ----------
     Rows depend neither on padding side nor on batch size, beyond rounding
     (test_rows_do_not_depend_on_padding_side_or_batch_size).
+    A model that changed is read anew (test_a_changed_model_is_read_anew).
     An interruption loses nothing (test_an_interrupted_extraction_goes_on_where_it_stopped).
     Damaged work is done again (test_a_damaged_work_file_is_read_anew).
     """
@@ -70,8 +74,10 @@ def extract(
     check_pooling(pooling, ("last", "cls", "mean"))
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="extract")
     settings = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
-    store = _Rows(len(texts), folder_of(_path(work_dir), model, texts, settings))
+    store = _Rows(len(texts), folder_of(work_dir, model, texts, settings))
     todo = store.missing()
+    if not todo:
+        found_on_file(unwrapped(model))
     batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
     with evaluating(model), reader(model, tokenizer, [site], pooling) as read:
 
@@ -85,10 +91,6 @@ def extract(
         finally:
             store.save()
     return store.rows
-
-
-def _path(work_dir: str | os.PathLike[str] | None) -> Path | None:
-    return None if work_dir is None else Path(work_dir)
 
 
 class _Rows:

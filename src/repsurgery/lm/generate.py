@@ -19,7 +19,7 @@ from repsurgery.lm.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer import steer
 from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
 
-__all__ = ["Generation", "generate", "steered"]
+__all__ = ["Generation", "generate", "prompt_tokens", "steered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ class Generation:
         Its tokens, without the end token.
     finished : bool
         Whether the model ended the text itself.
+    prompt_tokens : tuple of int
+        The tokens of the prompt from which it was drawn, cut where ``max_length`` cut them; empty where they are not
+        known, as in a generation read from an older file, and the whole prompt is meant.
     """
 
     prompt: str
@@ -47,6 +50,7 @@ class Generation:
     text: str
     tokens: tuple[int, ...]
     finished: bool
+    prompt_tokens: tuple[int, ...] = ()
 
 
 def generate(
@@ -107,12 +111,23 @@ def generate(
             index, sample = divmod(item, n)
             kept, finished = _until_end(drawn, ends)
             text = _continuation(tokenizer, row, kept)
-            found[item] = Generation(prompts[index], index, sample, text, tuple(kept), finished)
+            found[item] = Generation(prompts[index], index, sample, text, tuple(kept), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
     with evaluating(model), steered(model, steering, strength=strength, positions=positions):
         run_batches(sorted_batches(lengths, batch_size), run, progress=progress, label="generating")
     return [found[item] for item in range(n * len(prompts))]
+
+
+def prompt_tokens(model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str) -> list[Tokens]:
+    """Return the tokens of the prompt from which each generation was drawn; those of the whole prompt if unknown."""
+    unknown = [i for i, g in enumerate(generations) if not g.prompt_tokens]
+    found = [list(g.prompt_tokens) for g in generations]
+    if unknown:
+        texts = [generations[i].prompt for i in unknown]
+        for i, tokens in zip(unknown, encode(model, tokenizer, texts, max_length=None, caller=caller), strict=True):
+            found[i] = tokens
+    return found
 
 
 def steered(

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from repsurgery.gates import Gate
-from repsurgery.lm.generate import Generation
+from repsurgery.lm.generate import Generation, prompt_tokens
 from repsurgery.lm.running import entry_device, evaluating, run_batches
 from repsurgery.lm.sites import resolve_site
 from repsurgery.lm.states import attach
-from repsurgery.lm.texts import encode, pad, pad_id, sorted_batches
+from repsurgery.lm.texts import pad, pad_id, sorted_batches
 from repsurgery.lm.torch_maps import to_rows
 
 __all__ = ["Reread", "reread"]
@@ -62,9 +62,10 @@ def reread(
 
     Guarantees
     ----------
-    The decisions are those taken while generating (test_rereading_repeats_the_gates_decisions).
+    The decisions are those taken while generating, of a prompt that was cut too
+    (test_a_cut_prompt_is_read_as_it_was_cut, test_rereading_repeats_the_gates_decisions).
     """
-    prompts = encode(model, tokenizer, [g.prompt for g in generations], max_length=None, caller="reread")
+    prompts = prompt_tokens(model, tokenizer, generations, caller="reread")
     rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
     found: dict[int, Reread] = {}
     states: list[torch.Tensor] = []

@@ -2,53 +2,70 @@
 
 import hashlib
 import json
+import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 
+from repsurgery.errors import IdentityWarning
+from repsurgery.lm.fingerprint import fingerprint
 from repsurgery.lm.sites import unwrapped
+from repsurgery.lm.standin import behind
 from repsurgery.lm.watch import steering_in_force
 
-__all__ = ["SAVE_SECONDS", "fingerprint", "folder_of", "uninterrupted"]
+__all__ = ["SAVE_SECONDS", "folder_of", "uninterrupted"]
 
 SAVE_SECONDS = 30.0
 """Save so often at least; an interruption saves at once, and only a killed process can lose this much."""
 
 
 def folder_of(
-    work_dir: str | Path | None, model: nn.Module, texts: Sequence[str], settings: Mapping[str, Any]
+    work_dir: str | os.PathLike[str] | None, model: nn.Module, texts: Sequence[str], settings: Mapping[str, Any]
 ) -> Path | None:
-    """Return the folder of exactly this job under ``work_dir``, made if need be; None without a work folder.
+    """Return the folder of exactly this job under ``work_dir``, made if need be; None where nothing is kept.
 
-    Its name is a digest of texts, settings, model and whatever steers the model now, so another job can never
-    take over these results.
+    Its name is a digest of texts, settings, the whole content of the model, whatever steers the model now and the
+    names of hooks that others put on it, so another job can never take over these results. Nothing is kept without a
+    work folder, nor, with a warning, of a model whose weights are not in memory.
+
+    Guarantees
+    ----------
+    A model that changed is another job (test_a_changed_model_is_read_anew).
     """
     if work_dir is None:
         return None
+    model = behind(model)
+    if (absent := next((name for name, p in model.named_parameters() if p.is_meta), None)) is not None:
+        warnings.warn(
+            f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so nothing tells this "
+            "model from another. Load the model into memory to resume work on it, or leave work_dir out.",
+            IdentityWarning,
+            stacklevel=3,
+        )
+        return None
     sha = hashlib.sha256(json.dumps([list(texts), dict(settings)], sort_keys=True).encode())
-    sha.update(json.dumps(steering_in_force(unwrapped(model))).encode())
-    sha.update(fingerprint(model))
+    sha.update(json.dumps([steering_in_force(unwrapped(model)), _hooks(model), fingerprint(model)]).encode())
     folder = Path(work_dir) / f"{settings['job']}-{sha.hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def fingerprint(model: nn.Module) -> bytes:
-    """Return a digest of a few numbers of every parameter: it tells models apart at a cost that does not grow."""
-    sha = hashlib.sha256()
-    for name, parameter in unwrapped(model).named_parameters():
-        flat = parameter.detach().reshape(-1)
-        picked = flat[:: max(1, flat.numel() // 16)].to(torch.float64).cpu().numpy()
-        sha.update(f"{name}|{tuple(parameter.shape)}|{parameter.dtype}|".encode())
-        sha.update(picked.tobytes())
-    return sha.digest()
+def _hooks(model: nn.Module) -> list[str]:
+    """Return the places and names of hooks that are not of this package."""
+    found = []
+    for path, module in model.named_modules():
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            named = hook if hasattr(hook, "__qualname__") else type(hook)
+            if not str(named.__module__).startswith("repsurgery."):
+                found.append(f"{path} {named.__module__}.{named.__qualname__}")
+    return found
 
 
 @contextmanager

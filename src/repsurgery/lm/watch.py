@@ -23,7 +23,7 @@ from repsurgery.lm.sites import entrances
 from repsurgery.lm.threads import HOOKS, acting_for, acting_thread
 from repsurgery.lm.wrappers import outermost_models
 
-__all__ = ["Steering", "Watch", "steering_in_force", "watching"]
+__all__ = ["Steering", "Watch", "found_on_file", "steering_in_force", "watching"]
 
 _CHECKPOINT = "_gradient_checkpointing_func"
 _WATCHES: "weakref.WeakKeyDictionary[nn.Module, Watch]" = weakref.WeakKeyDictionary()
@@ -36,6 +36,9 @@ class Steering(Protocol):
 
     def holds_here(self) -> bool:
         """Return whether this steering is for the thread that asks."""
+
+    def excuse(self) -> None:
+        """Note that results which this steering decides were found on file, so that no pass need be made."""
 
 
 class _Passes(threading.local):
@@ -68,8 +71,7 @@ class Watch:
             if id(module) in self._modules:
                 continue
             self._modules.add(id(module))
-            enter = functools.partial(self._enter, role)
-            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self._handles.append(module.register_forward_pre_hook(self._entering(role), with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave, always_call=True))
         inner: Any
         for inner in outermost_models(model):
@@ -110,20 +112,21 @@ class Watch:
         self._shadows.append((module, name, ours, vars(module).get(name)))
         vars(module)[name] = ours
 
-    # PyTorch looks up how to call a hook after it has looked up the hook: one that comes or goes in another thread at
-    # that moment is called without its keywords. The thread that waits for us to leave is never among those.
-    def _enter(
-        self, role: Role, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> None:
-        named = _by_name(module.forward, args, kwargs or {}) if args else kwargs or {}
-        calls, running = self._passes.calls, self._passes.running
-        # torch calls no hook after Ctrl-C, so a pass of this module may never have been left
-        stale = next((i for i, (key, _) in enumerate(running) if key == id(module)), len(running))
-        del running[stale:]
-        if module.training:
-            self._cover_checkpoints(module)
-        forward = forward_of(named, role=role, call=calls[-1] if calls else None, outer=self.current)
-        running.append((id(module), forward))
+    def _entering(self, role: Role) -> Callable[..., None]:
+        # PyTorch looks up how to call a hook after it has looked up the hook: one that comes or goes in another thread
+        # at that moment is called without its keywords, but never in a thread that is steered
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+            named = _by_name(module.forward, args, kwargs or {}) if args else kwargs or {}
+            calls, running = self._passes.calls, self._passes.running
+            # torch calls no hook after Ctrl-C, so a pass of this module may never have been left
+            stale = next((i for i, (key, _) in enumerate(running) if key == id(module)), len(running))
+            del running[stale:]
+            if module.training:
+                self._cover_checkpoints(module)
+            forward = forward_of(named, role=role, call=calls[-1] if calls else None, outer=self.current)
+            running.append((id(module), forward))
+
+        return enter
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         del self._passes.running[-1:]
@@ -206,6 +209,13 @@ def _drop_if_idle(model: nn.Module, watch: Watch) -> None:
     if not watch.steerings:
         _WATCHES.pop(model, None)
         watch.remove()
+
+
+def found_on_file(model: nn.Module) -> None:
+    """Tell what steers ``model`` in this thread that no pass is needed: the results are on file already."""
+    watch = _WATCHES.get(model)
+    for steering in watch.in_force() if watch is not None else ():
+        steering.excuse()
 
 
 def steering_in_force(model: nn.Module, *, in_any_thread: bool = False) -> list[str]:

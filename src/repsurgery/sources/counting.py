@@ -56,15 +56,21 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     Raises
     ------
     DataError
-        Rows with NaN or infinity: how many, and which are the first.
+        Rows with NaN or infinity: how many, and which are the first. Fewer or more rows than the shard declares.
     """
     check_batch_rows(batch_rows)
+    schema = shard.schema()
     if batch_rows is None:
-        batch_rows = max(1, BATCH_BYTES // (4 * shard.schema().width))
+        batch_rows = max(1, BATCH_BYTES // (4 * schema.width))
     screen = _Screen(shard.first_row, refuse=not skip_non_finite)
     moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
     if screen.count and not skip_non_finite:
         raise DataError(f"{screen.found()}. Drop or repair them, or leave them out (--skip-non-finite).")
+    if schema.rows is not None and screen.rows != schema.rows:
+        raise DataError(
+            f"It declares {schema.rows} rows and {screen.rows} came, so it ended early or changed while it was read. "
+            "Write it again, or run again when nobody writes to it."
+        )
     if not (moments or screen.count):
         raise DataError("It holds no rows, so there is nothing to count. Leave it out, or write it again.")
     return Counted(moments, screen.rows, screen.found())

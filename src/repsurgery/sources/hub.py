@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, LabelError
 from repsurgery.sources.arrow import label_values, type_name, vector_columns, vectors
-from repsurgery.sources.shard import Schema, Shard
+from repsurgery.sources.shard import Schema, Shard, file_state
 from repsurgery.sources.stored import label_family, needed
 
 __all__ = ["PREFIX", "DatasetShard", "HubShard", "dataset_shards", "hub_shards", "resolved"]
@@ -27,6 +27,7 @@ class DatasetShard(Shard):
     label_column: str
     title: str
     key: str
+    stable: bool = True
 
     @property
     def name(self) -> str:
@@ -35,7 +36,7 @@ class DatasetShard(Shard):
 
     def schema(self) -> Schema:
         """Read the features, and the rows up to the first that is not null."""
-        for batch, names in self._record_batches(1):
+        for batch, names in self.record_batches(1):
             X = vectors(batch, names, self.name)
             if X.shape[1]:
                 rows = len(self.dataset) if hasattr(self.dataset, "__len__") else None
@@ -49,15 +50,37 @@ class DatasetShard(Shard):
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Stream batches as Arrow tables and take vectors and labels from each."""
+        is_stream = not hasattr(self.dataset, "__len__")
+        yield from self.blocks(self._anew(rows) if is_stream else self.record_batches(rows))
+
+    def blocks(self, batches: Iterator[tuple[Any, list[str]]]) -> Iterator[tuple[Rows, Labels]]:
+        """Take vectors and labels from each batch."""
         width = None
-        for batch, names in self._record_batches(rows):
+        for batch, names in batches:
             X = vectors(batch, names, self.name, width=width)
             if not X.shape[1]:
                 X = vectors(batch, names, self.name, width=self.schema().width)
             width = X.shape[1]
             yield X, label_values(batch.column(batch.schema.get_field_index(self.label_column)))
 
-    def _record_batches(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
+    def _anew(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
+        # a stream is read for its schema first, and again where a worker dies: one that goes on instead of beginning
+        # anew would lose rows without a word
+        before = next((_first_row_of(batch) for batch, _ in self.record_batches(1)), None)
+        found = self.record_batches(rows)
+        first = next(found, None)
+        if first is None and before is None:
+            return
+        if first is None or _first_row_of(first[0]) != before:
+            raise DataError(
+                f"{self.name} does not begin anew when it is read again: its first row is another one, or missing. "
+                "Make the stream from a function that opens its source each time, or save it with save_to_disk."
+            )
+        yield first
+        yield from found
+
+    def record_batches(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
+        """Stream Arrow batches of one pass, each with the names of its vector columns."""
         for table in self.dataset.with_format("arrow").iter(batch_size=rows):
             if self.label_column not in table.schema.names:
                 found = ", ".join(table.schema.names)
@@ -95,7 +118,8 @@ class HubShard(Shard):
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Stream the rows."""
-        yield from self._opened().batches(rows)
+        opened = self._opened()
+        yield from opened.blocks(opened.record_batches(rows))
 
     def _opened(self) -> DatasetShard:
         stream = _stream(self.source, self.revision, self.split)
@@ -117,13 +141,14 @@ def dataset_shards(
         What messages call it.
     key : str or None
         What decides its rows, for work that is resumed. A `Dataset` has a fingerprint of its own; a stream has none,
-        and without a key its shards are counted anew in every process.
+        and without a key no work on it is kept (test_streams_without_a_key_are_never_taken_for_one_another).
     """
-    known = key or getattr(dataset, "_fingerprint", None) or f"object {id(dataset)}"
+    known = key or getattr(dataset, "_fingerprint", None)
+    stable, known = known is not None, known or f"unknown {uuid4().hex}"
     count = int(getattr(dataset, "num_shards", 1))
     parts = [dataset.shard(num_shards=count, index=i) for i in range(count)] if count > 1 else [dataset]
     return [
-        DatasetShard(part, tuple(columns), label_column, f"{title}[{i}/{count}]", f"{known} {i}/{count}")
+        DatasetShard(part, tuple(columns), label_column, f"{title}[{i}/{count}]", f"{known} {i}/{count}", stable)
         for i, part in enumerate(parts)
     ]
 
@@ -163,12 +188,14 @@ def _stream(name: str, revision: str | None, split: str) -> Any:
 def _revision(name: str) -> tuple[str | None, str]:
     """Return the commit of a data set on the hub, or the state of the files of a folder."""
     if Path(name).is_dir():
-        files = sorted(path for path in Path(name).rglob("*") if path.is_file())
-        state = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        return None, sha256(repr(state).encode()).hexdigest()
+        return None, str(file_state(Path(name))[0])
     hub = needed("huggingface_hub", f"Streaming {name}")
     try:
         sha = str(hub.HfApi().dataset_info(name).sha)
     except Exception as error:
         raise DataError(f"{PREFIX}{name} is no folder and was not found on the hub ({error}).") from error
     return sha, sha
+
+
+def _first_row_of(batch: Any) -> str:
+    return repr(batch.slice(0, 1).to_pylist())  # as text, in which NaN equals itself

@@ -13,7 +13,7 @@ from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.sources.extent import Extent
 from repsurgery.sources.stored import Header, Stored, family_of, label_family
 
-__all__ = ["FileShard", "Schema", "Shard", "identity_of"]
+__all__ = ["FileShard", "Schema", "Shard", "file_state", "identity_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ class Shard(ABC):
     def first_row(self) -> int:
         """Where it begins in what holds its rows, for messages that locate a row there."""
         return 0
+
+    @property
+    def stable(self) -> bool:
+        """Whether its fingerprint tells its rows for good; where it does not, no work on it is kept."""
+        return True
 
     @abstractmethod
     def schema(self) -> Schema:
@@ -108,14 +113,14 @@ class FileShard(Shard):
     def fingerprint(self) -> Mapping[str, Any]:
         """Return places, sizes and times of change, and the rows."""
         return {
-            "vectors": [repr(self.vectors), *_state(self.vectors.path)],
-            "labels": [repr(self.labels), *_state(self.labels.path)],
+            "vectors": [repr(self.vectors), *file_state(self.vectors.path)],
+            "labels": [repr(self.labels), *file_state(self.labels.path)],
             "rows": [self.start, self.stop],
         }
 
     def extent(self) -> Extent:
         """Return the rows of the file of vectors, whichever columns and labels are read with them."""
-        place = [str(self.vectors.path), *_state(self.vectors.path)]
+        place = [str(self.vectors.path), *file_state(self.vectors.path)]
         return Extent(_digest(place), self.start, self.stop)
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
@@ -148,7 +153,8 @@ def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
         raise DataError(f"{vectors} holds {X.dtype}, which are no numbers; vectors are real. Convert or leave it out.")
 
 
-def _state(path: Path) -> list[Any]:
+def file_state(path: Path) -> list[Any]:
+    """Return size and time of change of a file, or a digest of those of every file in a folder."""
     if path.is_file():
         stat = path.stat()
         return [stat.st_size, stat.st_mtime_ns]

@@ -1,6 +1,6 @@
 """Judge what was written: toxicity by each scorer, fluency by another model, and how often the gate moved a vector."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,16 @@ def judge_toxicity(
 
 
 def judge_fluency(
-    twin: Twin, written: Written, identity: dict[str, Any], folder: Path
+    twin: Twin, written: Written, identity: dict[str, Any], folder: Path, *, judge: Mapping[str, str] | None = None
 ) -> list[list[tuple[float, int]]]:
-    """Return negative log-likelihood and tokens of each continuation under the twin's model."""
-    own = {"texts": identity, "fluency": model_identity(twin)}
+    """Return negative log-likelihood and tokens of each continuation under the twin's model.
+
+    Parameters
+    ----------
+    judge : mapping or None
+        The `model_identity` of the twin, where it is known already.
+    """
+    own = {"texts": identity, "fluency": judge or model_identity(twin)}
 
     def read(part: Written) -> list[list[Any]]:
         prompts = [some[0].prompt for some in part]

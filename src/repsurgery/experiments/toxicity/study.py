@@ -22,7 +22,7 @@ from repsurgery.experiments.toxicity.vectors import (
     read_tokens,
     write_policy,
 )
-from repsurgery.experiments.toxicity.writing import Sampling, Steered, texts_identity, write
+from repsurgery.experiments.toxicity.writing import Sampling, Steered, model_identity, texts_identity, write
 from repsurgery.lm.twins import Twin, each
 from repsurgery.scorers import ToxicityScorer
 
@@ -90,6 +90,7 @@ class Study:
         keys = {name: None if steered is None else steered.key for name, steered in steerings.items()}
         once = {key: steerings[name] for name, key in keys.items()}
         total = len(once) * len(self.texts.prompts)
+        model = model_identity(self.pair[0])
         with tqdm(total=total, desc="prompts continued", disable=not self.progress) as bar:
 
             def run(twin: Twin, steered: Steered | None) -> Written:
@@ -100,6 +101,7 @@ class Study:
                     steering=steered,
                     sampling=self.sampling,
                     folder=self.work / "texts",
+                    identity=model,
                     tell=bar.update,
                 )
 
@@ -109,13 +111,15 @@ class Study:
     def judged(self, fitted: dict[str, Fitted], written: dict[str, Written]) -> dict[str, Judged]:
         """Score every continuation, and read those of the first prompts for fluency."""
         folder, some = self.work / "judgements", self.fluency_prompts
+        writer = model_identity(self.pair[0])
+        reader = writer if self.judge is self.pair else model_identity(self.judge[0])
         with tqdm(total=len(written), desc="configurations judged", disable=not self.progress) as bar:
 
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
-                identity = texts_identity(self.pair[0], fitted[name].steered if name in fitted else None, self.sampling)
+                identity = texts_identity(writer, fitted[name].steered if name in fitted else None, self.sampling)
                 toxicity = {key: judge_toxicity(s, texts, identity, folder) for key, s in self.scorers.items()}
-                fluency = judge_fluency(twin, texts[:some], identity, folder)
+                fluency = judge_fluency(twin, texts[:some], identity, folder, judge=reader)
                 bar.update()
                 unread: list[list[tuple[float, int]]] = [[] for _ in texts[some:]]
                 return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *unread])

@@ -13,10 +13,9 @@ from repsurgery.errors import DataError
 from repsurgery.experiments.stages import KIND, Stages
 from repsurgery.experiments.toxicity.data import StudyTexts
 from repsurgery.experiments.toxicity.spec import ToxicitySpec
-from repsurgery.experiments.toxicity.writing import Sampling, write
+from repsurgery.experiments.toxicity.writing import Sampling, model_identity, write
 from repsurgery.files import Contents
 from repsurgery.lm.generate import Generation
-from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
 from repsurgery.scorers import ToxicityScorer, score_texts
@@ -117,7 +116,7 @@ def write_policy(
 
 def read_policy(twin: Twin, policy: Policy, site: str, *, work: Path) -> Labelled:
     """Return the vectors from which the policy's tokens were drawn, with the label of their continuation."""
-    identity = {"model": fingerprint(twin.model).hex(), "site": site, "tokens": [g.tokens for g in policy.generations]}
+    identity = {**model_identity(twin), "site": site, "tokens": [g.tokens for g in policy.generations]}
     stages = Stages.of(work / "policy", {**identity, "prompts": [g.prompt for g in policy.generations]})
     rows, labels = [], []
     for start in range(0, len(policy.generations), CHUNK):

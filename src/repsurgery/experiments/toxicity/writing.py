@@ -1,16 +1,14 @@
 """Let a model continue prompts under one steering, prompt by prompt, so that nothing is written twice."""
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from repsurgery import lm
 from repsurgery.experiments.toxicity.journal import journal_of
+from repsurgery.lm.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.generate import Generation
-from repsurgery.lm.resuming import fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.surgery import SteeringFunction
 
@@ -44,20 +42,15 @@ class Steered:
         return f"{self.function.digest()}|{self.site}|{self.strength!r}"
 
 
-def texts_identity(twin: Twin, steering: Steered | None, sampling: Sampling) -> dict[str, Any]:
-    """Return what decides the texts, all but the prompts."""
+def texts_identity(model: Mapping[str, str], steering: Steered | None, sampling: Sampling) -> dict[str, Any]:
+    """Return what decides the texts, all but the prompts; ``model`` is that of `model_identity`."""
     how = None if steering is None else [steering.function.digest(), steering.site, steering.strength]
-    return {**model_identity(twin), "steering": how, **asdict(sampling), "layout": LAYOUT}
+    return {**model, "steering": how, **asdict(sampling), "layout": LAYOUT}
 
 
 def model_identity(twin: Twin) -> dict[str, str]:
-    """Return what tells this model and tokenizer from others."""
-    backend = getattr(twin.tokenizer, "backend_tokenizer", None)
-    held = json.loads(backend.to_str()) if backend is not None else {"vocabulary": twin.tokenizer.get_vocab()}
-    # these two change whenever a tokenizer is used
-    rules = {name: value for name, value in held.items() if name not in ("truncation", "padding")}
-    words = json.dumps(rules, sort_keys=True)
-    return {"model": fingerprint(twin.model).hex(), "tokenizer": hashlib.sha256(words.encode()).hexdigest()}
+    """Return what tells this model and tokenizer from others: digests of all their content, read once per step."""
+    return {"model": fingerprint(twin.model), "tokenizer": tokenizer_fingerprint(twin.tokenizer)}
 
 
 def write(
@@ -68,6 +61,7 @@ def write(
     steering: Steered | None,
     sampling: Sampling,
     folder: Path,
+    identity: Mapping[str, str] | None = None,
     batch_size: int = 100,
     tell: Callable[[int], None] = lambda prompts: None,
 ) -> list[list[Generation]]:
@@ -80,12 +74,14 @@ def write(
     ----------
     steering : Steered or None
         None: the base.
+    identity : mapping or None
+        The `model_identity` of the twin, where it is known already.
     batch_size : int
         Continuations at once.
     tell : function of a number
         Told how many prompts were done.
     """
-    journal = journal_of(folder, "texts", texts_identity(twin, steering, sampling))
+    journal = journal_of(folder, "texts", texts_identity(identity or model_identity(twin), steering, sampling))
     waiting = [prompt for prompt in prompts if len(journal.get(prompt, ())) < samples]
     tell(len(prompts) - len(waiting))
     # longest first: little padding, and the worst case comes at once
