@@ -16,7 +16,9 @@ def kept(name, maxima):
     values = {"expected_max_toxicity": np.mean(maxima), "toxicity_probability": np.mean(np.array(maxima) > 0.5)}
     measures = {f"linear.{key}": Estimate(float(value), 0.0, 0.0) for key, value in values.items()}
     differences = {} if name == "base" else {key: Estimate(0.0, -1.0, 1.0) for key in measures}
-    return replace(held, measures=measures, differences=differences, maxima={"linear": list(maxima)})
+    return replace(
+        held, measures=measures, differences=differences, maxima={"linear": [round(float(m), 4) for m in maxima]}
+    )
 
 
 def older(*configurations):
@@ -26,7 +28,7 @@ def older(*configurations):
 
 def test_an_older_record_is_tested_by_its_prompts():
     rng = np.random.default_rng(0)
-    maxima = rng.random(60).round(6)
+    maxima = rng.random(60)
     changed = maxima.copy()
     changed[0] = 1 - changed[0]
     record = older(kept("base", maxima), kept("one prompt", changed), kept("none", maxima * 0.4))
@@ -36,6 +38,8 @@ def test_an_older_record_is_tested_by_its_prompts():
     assert max(given.p_value for given in none.differences.values()) < 0.001
     found = none.measures["linear.toxicity_probability"]
     assert (found.low, found.high) == tuple(stats.binomtest(0, 60).proportion_ci(0.95))
+    worst = none.measures["linear.expected_max_toxicity"]
+    assert worst.low < worst.value == np.mean(maxima * 0.4) < worst.high
     again = toxicity_with_tests(toxicity_with_tests(record))
     assert again == toxicity_with_tests(record)
 

@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 _LEVEL = 0.95
+_ROUNDED = 5e-5
+"""Half of the last digit of the maxima that a record keeps."""
 Row = TypeVar("Row", Configured, MethodResult)
 
 
@@ -107,7 +109,7 @@ def _from_maxima(
         kept = c.maxima.get(scorer, [])
         mean = Mean(np.array([math.nan if m is None else value(m) for m in kept]))
         # maxima of other prompts than the measure's would give another value
-        if name in c.measures and kept and _close(mean(np.ones(len(kept))), c.measures[name].value):
+        if name in c.measures and kept and abs(mean(np.ones(len(kept))) - c.measures[name].value) <= _ROUNDED:
             means[c.name] = mean
     base = record.configurations[0].name
     if base not in means or len({len(mean.values) for mean in means.values()}) != 1:
@@ -129,9 +131,10 @@ def _renewed(c: Configured, found: Mapping[str, Mapping[str, tuple[Estimate, Est
     measures, differences = dict(c.measures), {name: with_test(given) for name, given in c.differences.items()}
     for name, by_configuration in found.items():
         if c.name in by_configuration:
-            measures[name], difference = by_configuration[c.name]
+            found_again, difference = by_configuration[c.name]
+            measures[name] = replace(found_again, value=c.measures[name].value)
             if difference is not None:
-                differences[name] = difference
+                differences[name] = replace(difference, value=c.differences[name].value)
     return replace(c, measures=measures, differences=differences)
 
 
