@@ -7,6 +7,7 @@ import pytest
 
 from repsurgery.experiments.fairness import load_spec
 from repsurgery.experiments.toxicity import load_toxicity_spec, make_toxicity_spec
+from repsurgery.report.significance import toxicity_with_tests
 from repsurgery.results import read_record
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -65,3 +66,15 @@ def row_of(c, keys):
     shares = [f"{c.measures[key].value:.3f}".lstrip("0") for key in keys]
     perplexities = [f"{c.measures[key].value:.1f}" for key in ("perplexity", "wikitext.word_perplexity")]
     return (c.name, *shares, *perplexities, f"{c.measures['steered'].value:.0%}")
+
+
+@pytest.mark.parametrize("path", TOXICITY, ids=lambda path: path.stem)
+def test_the_maxima_of_a_toxicity_record_suffice_for_its_tests(path):
+    record = read_record(path)
+    for before, after in zip(record.configurations, toxicity_with_tests(record).configurations, strict=True):
+        for scorer in record.scorers:
+            name = f"{scorer}.expected_max_toxicity"
+            # computed anew, not kept
+            assert before.measures[name].low != after.measures[name].low
+            assert before.measures[name].value == after.measures[name].value
+            assert before.name == "base" or after.differences[name].p_value is not None

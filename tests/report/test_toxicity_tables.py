@@ -6,7 +6,8 @@ import pytest
 
 from repsurgery.report import toxicity_tables
 from repsurgery.report.facts import cautions
-from repsurgery.report.numbers import change, leaves_zero_out, quantity
+from repsurgery.report.numbers import change, is_significant, quantity
+from repsurgery.report.significance import adjusted_toxicity, toxicity_with_tests
 from repsurgery.report.toxicity_facts import toxicity_fact_tables
 from repsurgery.report.toxicity_summary import toxicity_summary_table
 from repsurgery.results import Configured, Estimate
@@ -66,7 +67,8 @@ def test_toxicity_shown_is_that_of_the_record(title, scorer, place):
                 assert changed[i] == "–"
             else:
                 assert parsed(changed[i]) == rounded(c.differences[name])
-                assert changed[i].endswith("*") == leaves_zero_out(c.differences[name])
+                judged = adjusted_toxicity(toxicity_with_tests(record)).configurations[i]
+                assert changed[i].endswith("*") == is_significant(judged.differences[name])
 
 
 def test_the_second_scorer_stands_in_the_main_table_too():
@@ -95,7 +97,8 @@ def test_costs_shown_are_those_of_the_record():
         assert float(row["steered"].rstrip("%")) == round(100 * m["steered"].value, 1)
     (changes,) = columns(table, "change from base")
     assert [cell.endswith("*") for cell in changes] == [
-        c.name != "base" and leaves_zero_out(c.differences["perplexity"]) for c in record.configurations
+        c.name != "base" and is_significant(c.differences["perplexity"])
+        for c in adjusted_toxicity(toxicity_with_tests(record)).configurations
     ]
 
 
@@ -110,11 +113,11 @@ def test_mean_toxicity_and_diversity_are_shown_with_their_intervals():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "star"),
-    [(-0.2, -0.001, True), (-0.2, 0.0, False), (-0.2, 0.1, False), (0.0, 0.2, False), (0.001, 0.2, True)],
+    ("low", "high", "p_value", "star"),
+    [(-0.2, -0.001, 0.06, False), (-0.2, 0.1, 0.04, True), (0.001, 0.2, None, False), (0.001, 0.2, 0.05, True)],
 )
-def test_a_change_is_marked_when_its_interval_leaves_zero_out(low, high, star):
-    given = Estimate((low + high) / 2, low, high)
+def test_a_change_is_marked_when_its_test_sees_one(low, high, p_value, star):
+    given = Estimate((low + high) / 2, low, high, p_value)
     assert change(given).endswith("*") == star
     assert change(given, share=False).endswith("*") == star
     assert not change(Estimate(given.value)).endswith("*")

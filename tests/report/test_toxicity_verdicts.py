@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.report.published import published
+from repsurgery.report.significance import adjusted
 from repsurgery.report.toxicity_claims import claims_tables
 from repsurgery.report.toxicity_published import beside_table, counterpart
 from repsurgery.report.toxicity_verdicts import (
@@ -42,18 +43,25 @@ def without_maxima(record):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("value", "p_value", "said"),
     [
-        (-0.03, -0.001, "holds"),
-        (-0.03, 0.0, "undecided"),
-        (-0.03, 0.01, "undecided"),
-        (0.0, 0.03, "undecided"),
-        (0.001, 0.03, "does not hold"),
-        (None, None, "undecided"),
+        (-0.01, 0.05, "holds"),
+        (-0.01, 0.0501, "undecided"),
+        (0.0, 1.0, "undecided"),
+        (0.01, 0.0501, "undecided"),
+        (0.01, 0.001, "does not hold"),
+        (-0.01, None, "undecided"),
     ],
 )
-def test_a_claim_is_decided_when_the_interval_leaves_zero_out(low, high, said):
-    assert judge_difference(Estimate(-0.01 if low is None else (low + high) / 2, low, high)) == said
+def test_a_claim_is_decided_by_its_test_and_not_by_its_interval(value, p_value, said):
+    for low, high in ((value - 0.001, value + 0.001), (value - 1, value + 1)):
+        assert judge_difference(Estimate(value, low, high, p_value)) == said
+
+
+def test_many_claims_must_be_surer():
+    one = Estimate(-0.1, -0.19, -0.01, 0.03)
+    assert [judge_difference(found) for found in adjusted([one])] == ["holds"]
+    assert [judge_difference(found) for found in adjusted([one, None, one])] == ["undecided", "–", "undecided"]
 
 
 def test_a_difference_that_is_not_known_has_no_verdict():

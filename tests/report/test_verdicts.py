@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from repsurgery.report.significance import study_with_tests
 from repsurgery.report.verdicts import direction, judge, judge_change, judge_neighbours, judge_value, same_model
 from repsurgery.results import Estimate
 from tests.report.studies import bios_record, dialect_record, method_result, record_of, setting_of, sweep_result
@@ -13,6 +14,7 @@ BERT = {"name": "google-bert/bert-base-uncased"}
 
 
 def verdict(record, method, measure, setting=0):
+    record = study_with_tests(record)
     held = record.settings[setting]
     return judge(record, held, held.method(method), measure)
 
@@ -40,17 +42,17 @@ def test_without_an_interval_only_the_shown_value_agrees():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("value", "p_value", "said"),
     [
-        (-0.03, -0.001, "same direction"),
-        (-0.03, 0.0, "no difference seen"),
-        (-0.03, 0.01, "no difference seen"),
-        (0.0, 0.03, "no difference seen"),
-        (0.001, 0.03, "opposite"),
+        (-0.01, 0.05, "same direction"),
+        (-0.01, 0.06, "no difference seen"),
+        (0.01, 0.06, "no difference seen"),
+        (0.01, 0.01, "opposite"),
+        (-0.01, None, "no difference seen"),
     ],
 )
-def test_a_change_is_seen_when_its_interval_leaves_zero_out(low, high, said):
-    assert judge_change(Estimate((low + high) / 2, low, high), [-0.02, -0.07]) == said
+def test_a_change_is_seen_when_its_test_sees_it(value, p_value, said):
+    assert judge_change(Estimate(value, value - 0.001, value + 0.001, p_value), [-0.02, -0.07]) == said
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_published_changes_have_a_direction_when_all_beyond_rounding_agree(chang
 
 
 def test_changes_without_a_published_direction_get_no_verdict():
-    assert judge_change(Estimate(-0.1, -0.2, -0.05), [0.001, -0.001]) == "no direction published"
+    assert judge_change(Estimate(-0.1, -0.2, -0.05, 0.001), [0.001, -0.001]) == "no direction published"
 
 
 @pytest.mark.parametrize(
@@ -163,14 +165,14 @@ def test_a_ratio_that_suffered_from_rounding_is_still_found():
 
 
 def test_changes_of_neighbours_are_held_to_directions():
-    record = bios_record()
+    record = study_with_tests(bios_record())
     held = record.settings[0]
     assert judge_neighbours(record, held.method("mimic"), "8").verdict == "same direction"
     assert judge_neighbours(record, held.method("trace"), "8").verdict == "not published"
     assert judge_neighbours(record, held.method("base"), "8").verdict == "not comparable"
     for change, verdict in (
-        (Estimate(-0.03, -0.07, 0.01), "no difference seen"),
-        (Estimate(0.1, 0.05, 0.15), "opposite"),
+        (Estimate(-0.03, -0.07, 0.01, 0.2), "no difference seen"),
+        (Estimate(0.1, 0.05, 0.15, 0.001), "opposite"),
     ):
         result = replace(held.method("mean"), differences={"neighbours.8": change})
         assert judge_neighbours(record, result, "8").verdict == verdict

@@ -1,9 +1,11 @@
 """Measures: pure functions from scores, texts, predictions and representations to numbers."""
 
-from repsurgery.metrics.bootstrap import Bootstrapped, Interval, paired_bootstrap
+from repsurgery.metrics.bootstrap import Bootstrapped, paired_bootstrap
 from repsurgery.metrics.cosine import CosineBlocks, cosine_blocks
 from repsurgery.metrics.expected_bias import expected_bias_by_neighbours
 from repsurgery.metrics.fairness_intervals import FairnessIntervals, fairness_intervals
+from repsurgery.metrics.intervals import Interval
+from repsurgery.metrics.means import Mean
 from repsurgery.metrics.neighbours import chance_level, nearest_neighbours, neighbour_bias, neighbour_shares
 from repsurgery.metrics.probes import linear_probe_accuracy, majority_share, mlp_probe_accuracy
 from repsurgery.metrics.rates import (
@@ -15,6 +17,7 @@ from repsurgery.metrics.rates import (
     tpr_gap_rms,
     tpr_gap_rms_predicted,
 )
+from repsurgery.metrics.significance import holm
 from repsurgery.metrics.text import distinct_n, expected_max_toxicity, mean_perplexity, toxicity_probability
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "CosineBlocks",
     "FairnessIntervals",
     "Interval",
+    "Mean",
     "accuracy",
     "chance_level",
     "cosine_blocks",
@@ -31,6 +35,7 @@ __all__ = [
     "expected_bias_by_neighbours",
     "expected_max_toxicity",
     "fairness_intervals",
+    "holm",
     "linear_probe_accuracy",
     "majority_share",
     "mean_perplexity",

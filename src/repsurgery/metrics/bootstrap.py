@@ -1,45 +1,47 @@
-"""Intervals by resampling rows, the same rows for everything that is compared."""
+"""Intervals and tests by resampling rows, the same rows for everything that is compared."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repsurgery.arrays import Vector
+from repsurgery.arrays import Matrix, Vector
 from repsurgery.errors import DataError, LabelError, ParameterError
+from repsurgery.metrics.intervals import Interval, defined, paired_share_interval, resampled_interval, share_interval
+from repsurgery.metrics.means import Mean, as_mean
+from repsurgery.metrics.significance import change_p_value, inverted_p_value, swapped_p_value
 
-__all__ = ["Bootstrapped", "Interval", "intervals_of", "paired_bootstrap"]
+__all__ = ["Bootstrapped", "Interval", "paired_bootstrap"]
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A value with the spread of its resamples around it.
-
-    The bounds are percentiles of the resamples, moved so that the mean of the resamples is the value. A statistic that
-    noise inflates, such as the root mean square of noisy gaps, is inflated once in the sample and twice in a resample;
-    unmoved, its interval could lie above its value. What the sample's own noise added stays in value and interval.
-
-    Attributes
-    ----------
-    value : float
-        On the rows as they are.
-    low, high : float
-    undefined : int
-        Resamples in which it had no value; the interval leaves them out.
-    """
-
-    value: float
-    low: float
-    high: float
-    undefined: int
+_BLOCKS = 2000
+"""With more rows than this, blocks of rows are left out instead of single ones."""
+_CHECKS = 64
+"""Resamples on which a function must act as a mean to be taken for one."""
+_CHUNK = 2**21
+"""Weights that are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrapped:
-    """A statistic, and its difference to the reference's on the same resamples; None for the reference itself."""
+    """A statistic, its difference to the reference's on the same rows, and the p-value of the test that there is none.
+
+    The last two are None for the reference itself. The test decides whether there is a difference, not the interval.
+    """
 
     estimate: Interval
     difference: Interval | None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Statistic:
+    """A statistic with its value on all rows and without each block of rows; a `Mean` where it is one."""
+
+    name: str
+    of: Callable[[Vector], float]
+    value: float
+    left_out: Vector
 
 
 def paired_bootstrap(
@@ -51,17 +53,28 @@ def paired_bootstrap(
     seed: int = 0,
     reference: str | None = None,
 ) -> dict[str, Bootstrapped]:
-    """Return intervals of statistics of the same ``n`` rows, and of their paired differences.
+    """Return intervals of statistics of the same ``n`` rows, and intervals and tests of their paired differences.
+
+    A statistic that is a mean over rows is recognised, whether it is a `Mean` or a function that acts as one, and its
+    rows are used: a share gets an exact interval, other means BCa, and differences are tested by swapping each row's
+    two values (sign flips). Any other statistic gets BCa, or an interval that allows for bias where noise inflates it,
+    and its difference is tested by inverting the bootstrap.
+
+    Guarantees
+    ----------
+    Intervals of normal, skewed and rare values cover as often as they say (test_intervals_cover_at_200_rows); without
+    a difference p-values fall below .05 no more often than they say (test_p_values_keep_their_level); one changed row
+    is never significant (test_one_changed_row_of_200_is_never_significant).
 
     Parameters
     ----------
     statistics : mapping of name to a function of row weights (n,)
         A weight says how often the row was drawn. A resample is undefined for a statistic that returns NaN or infinity,
-        or raises a `LabelError`, on it; on the rows as they are it must have a value.
+        or raises a `LabelError`, on it; on the rows as they are it must have a value. A `Mean` is the fastest.
     n : int
     resamples : int
     level : float
-        The share of resamples inside an interval, between 0 and 1.
+        Of the intervals, between 0 and 1.
     seed : int
     reference : str, optional
         The statistic that is subtracted from all others.
@@ -69,36 +82,25 @@ def paired_bootstrap(
     Examples
     --------
     >>> import numpy as np
-    >>> from repsurgery.metrics import paired_bootstrap
+    >>> from repsurgery.metrics import Mean, paired_bootstrap
     >>> x = np.arange(100.0)
-    >>> mean = lambda w: w @ x / w.sum()
-    >>> found = paired_bootstrap({"a": mean, "b": lambda w: mean(w) + 1}, 100, reference="a")
-    >>> found["b"].difference
-    Interval(value=1.0, low=1.0, high=1.0, undefined=0)
+    >>> found = paired_bootstrap({"a": Mean(x), "b": Mean(x + 1)}, 100, reference="a")
+    >>> found["b"].difference, found["b"].p_value < 0.001
+    (Interval(value=1.0, low=1.0, high=1.0, undefined=0), True)
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ParameterError(f"n is {n!r}; it must be the number of rows, at least 1.")
     check_resampling(statistics, resamples, level, reference, seed)
-    rng = np.random.default_rng(seed)
-    values = {name: _defined(name, statistic(np.ones(n))) for name, statistic in statistics.items()}
-    drawn = np.empty((len(statistics), resamples))
-    for i in range(resamples):
-        weights = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
-        drawn[:, i] = [_value_or_nan(statistic, weights) for statistic in statistics.values()]
-    return intervals_of(values, dict(zip(statistics, drawn, strict=True)), level, reference)
-
-
-def intervals_of(
-    values: Mapping[str, float], drawn: Mapping[str, Vector], level: float, reference: str | None
-) -> dict[str, Bootstrapped]:
-    """Return the intervals of values whose resamples are ``drawn``, (resamples,) each, NaN where undefined."""
-    found = {}
-    for name, value in values.items():
-        difference = None
-        if reference is not None and name != reference:
-            difference = _interval(value - values[reference], drawn[name] - drawn[reference], level, name)
-        found[name] = Bootstrapped(_interval(value, drawn[name], level, name), difference)
-    return found
+    blocks = _block_starts(n)
+    found = {name: _read(name, statistic, n, blocks, seed) for name, statistic in statistics.items()}
+    drawn = _drawn(found, n, resamples, seed)
+    base = None if reference is None else found[reference]
+    return {
+        name: _judged(one, drawn[name], level)
+        if base is None or one is base
+        else _compared(one, base, drawn[name], drawn[base.name], level, seed)
+        for name, one in found.items()
+    }
 
 
 def check_resampling(names: Iterable[str], resamples: int, level: float, reference: str | None, seed: int) -> None:
@@ -116,18 +118,74 @@ def check_resampling(names: Iterable[str], resamples: int, level: float, referen
         raise ParameterError(f"reference is {reference!r}; it must be one of {names}, or None for no differences.")
 
 
-def _interval(value: float, drawn: Vector, level: float, name: str) -> Interval:
-    known = drawn[np.isfinite(drawn)]
-    if len(known) == 0:
-        raise DataError(f"{name!r} had no value in any of {len(drawn)} resamples. Give more rows, or leave it out.")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]) + (value - known.mean())
-    return Interval(float(value), float(low), float(high), len(drawn) - len(known))
+def _block_starts(n: int) -> NDArray[np.intp]:
+    return np.unique(np.linspace(0, n, min(n, _BLOCKS), endpoint=False).astype(np.intp))
 
 
-def _defined(name: str, value: float) -> float:
+def _read(name: str, statistic: Callable[[Vector], float], n: int, blocks: NDArray[np.intp], seed: int) -> _Statistic:
+    if isinstance(statistic, Mean) and len(statistic.values) != n:
+        raise ParameterError(f"{name!r} is a mean of {len(statistic.values)} rows; n is {n}. Give a value per row.")
+    value = float(statistic(np.ones(n)))
     if not np.isfinite(value):
         raise DataError(f"{name!r} is {value} on the rows as they are. Leave it out, or the rows that cause it.")
-    return float(value)
+    if isinstance(statistic, Mean):
+        return _Statistic(name, statistic, value, statistic.left_out(blocks))
+    if n == 1:
+        return _Statistic(name, Mean(np.array([value])), value, np.full(1, np.nan))
+    left_out = np.empty(len(blocks))
+    for i, (start, stop) in enumerate(zip(blocks, [*blocks[1:], n], strict=True)):
+        weights = np.ones(n)
+        weights[start:stop] = 0.0
+        left_out[i] = _value_or_nan(statistic, weights)
+    if len(blocks) == n:
+        checks = next(_weights(n, _CHECKS, seed))
+        drawn = np.array([_value_or_nan(statistic, row) for row in checks])
+        statistic = as_mean(value, left_out, checks, drawn) or statistic
+    return _Statistic(name, statistic, value, left_out)
+
+
+def _drawn(found: Mapping[str, _Statistic], n: int, resamples: int, seed: int) -> dict[str, Vector]:
+    parts: dict[str, list[Vector]] = {name: [] for name in found}
+    for weights in _weights(n, resamples, seed):
+        for name, one in found.items():
+            if isinstance(one.of, Mean):
+                parts[name].append(one.of.drawn(weights))
+            else:
+                parts[name].append(np.array([_value_or_nan(one.of, row) for row in weights]))
+    return {name: np.concatenate(part) for name, part in parts.items()}
+
+
+def _weights(n: int, resamples: int, seed: int) -> Iterator[Matrix]:
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // n)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+
+
+def _judged(one: _Statistic, drawn: Vector, level: float) -> Bootstrapped:
+    if isinstance(one.of, Mean) and one.of.is_share:
+        hits, known = (round(float(part.sum())) for part in (one.of.weights * one.of.values, one.of.weights))
+        return Bootstrapped(share_interval(hits, known, level), None)
+    return Bootstrapped(resampled_interval(one.name, one.value, drawn, one.left_out, level)[0], None)
+
+
+def _compared(
+    one: _Statistic, base: _Statistic, drawn: Vector, reference: Vector, level: float, seed: int
+) -> Bootstrapped:
+    estimate = _judged(one, drawn, level).estimate
+    a, b = one.of, base.of
+    if isinstance(a, Mean) and isinstance(b, Mean) and a.is_share and b.is_share and (a.weights == b.weights).all():
+        gained, lost = (round(float(np.maximum(d, 0.0).sum())) for d in (a.values - b.values, b.values - a.values))
+        known = round(float(a.weights.sum()))
+        return Bootstrapped(estimate, paired_share_interval(gained, lost, known, level), change_p_value(gained, lost))
+    value, change = one.value - base.value, drawn - reference
+    change = np.where(np.abs(change - value) <= 1e-12 * (abs(one.value) + abs(base.value)), value, change)
+    difference, correction, shifts = resampled_interval(one.name, value, change, one.left_out - base.left_out, level)
+    if isinstance(a, Mean) and isinstance(b, Mean):
+        return Bootstrapped(estimate, difference, swapped_p_value(a, b, seed))
+    return Bootstrapped(estimate, difference, inverted_p_value(defined(one.name, change), correction, shifts))
 
 
 def _value_or_nan(statistic: Callable[[Vector], float], weights: Vector) -> float:

@@ -1,7 +1,7 @@
 """Intervals of accuracy and TPR gap for many predictions of the same rows, by resampling cells of equal rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,18 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Mask, Matrix, Vector
 from repsurgery.errors import LabelError
-from repsurgery.metrics.bootstrap import Bootstrapped, check_resampling, intervals_of
+from repsurgery.metrics.bootstrap import Bootstrapped, check_resampling
 from repsurgery.metrics.cells import Codes, encode_labels, predicted_codes, two_groups
+from repsurgery.metrics.intervals import (
+    Correction,
+    Interval,
+    defined,
+    inflated_interval,
+    paired_share_interval,
+    share_interval,
+)
 from repsurgery.metrics.rates import gaps_of
+from repsurgery.metrics.significance import SWAPS, change_p_value, inverted_p_value, tail_p_value
 
 __all__ = ["FairnessIntervals", "fairness_intervals"]
 
@@ -60,24 +69,55 @@ class Cells:
         _, first, counts = np.unique(codes, return_index=True, return_counts=True)
         return cls(counts, kind[first], correct[first], classes)
 
-    def measures(self, draws: NDArray[np.int64]) -> tuple[Matrix, Matrix, Matrix]:
-        """Return accuracy and RMS gap over all and over predicted classes, (r, m) each; NaN where there is no gap.
+    def measures(self, draws: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
+        """Return the RMS gap over all and over predicted classes, (r, m) each; NaN where there is no gap.
 
         ``draws`` (r, c) are rows per cell. The predicted classes are those of the sample, in every resample.
         """
         draws = draws.astype(np.float64)
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.float64)
-        totals = draws @ member
-        accuracy, rms, predicted = [], [], []
+        totals = (draws @ member).reshape(len(draws), self.classes, 2)
+        rms, predicted = [], []
         for right in self.correct.T:
-            hits = draws[:, right] @ member[right]
-            accuracy.append(hits.sum(axis=1) / totals.sum(axis=1))
-            shape = (len(draws), self.classes, 2)
-            gaps = gaps_of(hits.reshape(shape), totals.reshape(shape))
+            gaps = gaps_of((draws[:, right] @ member[right]).reshape(totals.shape), totals)
             rms.append(_rms(gaps))
-            ever = np.isin(np.arange(self.classes), self.kind[right] // 2)
-            predicted.append(_rms(gaps[:, ever]))
-        return np.column_stack(accuracy), np.column_stack(rms), np.column_stack(predicted)
+            predicted.append(_rms(gaps[:, self._predicted(right)]))
+        return np.column_stack(rms), np.column_stack(predicted)
+
+    def noise(self) -> tuple[Vector, Vector]:
+        """Return what sampling added to the squares of both RMS gaps, (m,) each.
+
+        A group of few rows that happen to agree seems to have no noise: one row is added to hits and to misses.
+        """
+        member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.int64)
+        totals = self.counts @ member
+        rms, predicted = [], []
+        for right in self.correct.T:
+            rates = ((self.counts * right) @ member + 1) / (totals + 2)
+            spread = np.divide(rates * (1 - rates), totals, out=np.full(len(totals), np.nan), where=totals > 0)
+            added = np.sqrt(spread.reshape(-1, 2).sum(axis=1))[None]
+            rms.append(_rms(added)[0] ** 2)
+            predicted.append(_rms(added[:, self._predicted(right)])[0] ** 2)
+        return np.array(rms), np.array(predicted)
+
+    def swapped(self, i: int, base: int, seed: int) -> tuple[Vector, Vector]:
+        """Return both RMS gaps of prediction ``i`` minus those of ``base``, swapped in random rows, (r,) each."""
+        rng = np.random.default_rng(seed)
+        member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.int64)
+        ours, theirs = self.correct[:, i], self.correct[:, base]
+        gained, lost = ((self.counts * changed) @ member for changed in (ours & ~theirs, theirs & ~ours))
+        size = (SWAPS, 2 * self.classes)
+        moved = rng.binomial(gained, 0.5, size) - rng.binomial(lost, 0.5, size)
+        totals = np.broadcast_to((self.counts @ member).reshape(-1, 2), (SWAPS, self.classes, 2)).astype(np.float64)
+        rms, predicted = [], []
+        for right, by in ((ours, -moved), (theirs, moved)):
+            gaps = gaps_of(((self.counts * right) @ member + by).reshape(totals.shape).astype(np.float64), totals)
+            rms.append(_rms(gaps))
+            predicted.append(_rms(gaps[:, self._predicted(right)]))
+        return rms[0] - rms[1], predicted[0] - predicted[1]
+
+    def _predicted(self, right: Mask) -> Mask:
+        return np.isin(np.arange(self.classes), self.kind[right] // 2)
 
 
 def fairness_intervals(
@@ -95,6 +135,14 @@ def fairness_intervals(
     Rows of the same class and group on which the same predictions are right are interchangeable, so the counts of such
     cells are resampled instead of rows: the law is the same (test_cells_have_the_law_of_resampled_rows), and the cost
     does not grow with the rows. Every resample is the same for all predictions, so that differences are paired.
+    Accuracy is a share: its interval is exact, and so is the test of its change (McNemar's). Sampling inflates the RMS
+    gap: its interval holds the gap that samples of this size show as well as the gap without noise, and a change must
+    be seen both by inverting the interval of the difference and by swapping predictions at random.
+
+    Guarantees
+    ----------
+    Every interval holds its value, and intervals of the RMS gap cover the population's
+    (test_intervals_of_the_rms_gap_cover_the_populations).
 
     Parameters
     ----------
@@ -120,38 +168,74 @@ def fairness_intervals(
     group = two_groups(concept, len(codes), caller=caller)
     hits = [predicted_codes(classes, y_hat, len(codes), caller=caller) == codes for y_hat in predictions.values()]
     cells = Cells.of(codes, group, np.column_stack(hits), len(classes))
-    values = cells.measures(cells.counts[None])
-    if np.isnan(values[1]).any():
+    values = [value[0] for value in cells.measures(cells.counts[None])]
+    if np.isnan(values[0]).any():
         raise LabelError(f"{caller} found no class with rows of both groups; there is nothing to compare.")
-    drawn = _resampled(cells, resamples, seed)
-    accuracy, rms, predicted = (
-        _by_name(list(predictions), value[0], draws, level, reference)
-        for value, draws in zip(values, drawn, strict=True)
+    base = None if reference is None else list(predictions).index(reference)
+    others = [] if base is None else [i for i in range(len(predictions)) if i != base]
+    swaps = [(i, cells.swapped(i, base, seed)) for i in others if base is not None]
+    rms, predicted = (
+        _gaps(list(predictions), *of, {i: null[which] for i, null in swaps}, level, reference)
+        for which, of in enumerate(zip(values, _resampled(cells, resamples, seed), cells.noise(), strict=True))
     )
     return {
-        name: FairnessIntervals(
-            accuracy[name], _not_below_zero(rms[name]), _not_below_zero(predicted[name]) if name in predicted else None
-        )
-        for name in predictions
+        name: FairnessIntervals(_accuracy(cells, i, base, level), rms[name], predicted.get(name))
+        for i, name in enumerate(predictions)
     }
 
 
-def _by_name(
-    names: list[str], values: Vector, draws: Matrix, level: float, reference: str | None
+def _accuracy(cells: Cells, i: int, base: int | None, level: float) -> Bootstrapped:
+    n, right = int(cells.counts.sum()), cells.correct[:, i]
+    estimate = share_interval(int(cells.counts[right].sum()), n, level)
+    if base is None or base == i:
+        return Bootstrapped(estimate, None)
+    before = cells.correct[:, base]
+    gained, lost = (int(cells.counts[changed].sum()) for changed in (right & ~before, before & ~right))
+    return Bootstrapped(estimate, paired_share_interval(gained, lost, n, level), change_p_value(gained, lost))
+
+
+def _gaps(
+    names: list[str],
+    values: Vector,
+    draws: Matrix,
+    noise: Vector,
+    swaps: Mapping[int, Vector],
+    level: float,
+    reference: str | None,
 ) -> dict[str, Bootstrapped]:
     known = {name: i for i, name in enumerate(names) if np.isfinite(values[i])}
     if reference is not None and reference not in known:
         return {}
-    return intervals_of(
-        {name: values[i] for name, i in known.items()},
-        {name: draws[:, i] for name, i in known.items()},
-        level,
-        reference,
-    )
+    found = {}
+    for name, i in known.items():
+        kept = defined(name, draws[:, i])
+        bounds = inflated_interval(float(values[i]), kept, level, noise[i])
+        estimate = Interval(float(values[i]), *bounds, len(draws) - len(kept))
+        found[name] = Bootstrapped(estimate, None)
+        if reference is not None and i in swaps:
+            pair = [i, known[reference]]
+            difference, p_value = _change(name, values[pair], draws[:, pair], noise[pair], level)
+            # few changed rows tell less than their resamples suggest, which swapping them shows
+            p_value = max(p_value, tail_p_value(difference.value, swaps[i]))
+            found[name] = Bootstrapped(estimate, difference, p_value)
+    return found
 
 
-def _not_below_zero(rms: Bootstrapped) -> Bootstrapped:
-    return replace(rms, estimate=replace(rms.estimate, low=max(0.0, rms.estimate.low)))
+def _change(name: str, values: Vector, draws: Matrix, noise: Vector, level: float) -> tuple[Interval, float]:
+    """Return the interval of the first gap minus the second and its p-value, each holding with noise and without.
+
+    Noise adds to the squares of both gaps, and more to the gap of the less accurate predictions.
+    """
+    both = draws[np.isfinite(draws).all(axis=1)]
+    defined(name, both[:, 0])
+    once = (both**2).mean(axis=0) - values**2
+    moved = [np.sqrt(np.maximum(both**2 - by, 0.0)) for by in (once, once + np.maximum(once, noise))]
+    changes = [gaps[:, 0] - gaps[:, 1] for gaps in moved]
+    value = float(values[0] - values[1])
+    ends = np.quantile(changes, [(1 - level) / 2, (1 + level) / 2], axis=1)
+    low, high = float(min(ends[0].min(), value)), float(max(ends[1].max(), value))
+    p_value = max(inverted_p_value(change, Correction(), np.zeros(1)) for change in changes)
+    return Interval(value, low, high, len(draws) - len(both)), p_value
 
 
 def _resampled(cells: Cells, resamples: int, seed: int) -> list[Matrix]:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from repsurgery.report.tables import number
 from repsurgery.results import Estimate
 
-__all__ = ["change", "estimate", "fraction", "leaves_zero_out", "quantity"]
+__all__ = ["ALPHA", "change", "estimate", "fraction", "is_significant", "quantity"]
+
+ALPHA = 0.05
+"""Level of the tests."""
 
 
 def fraction(value: float | None, *, signed: bool = False, digits: int = 3) -> str:
@@ -72,18 +75,18 @@ def _bracketed(given: Estimate | None, shown: Callable[[float], str]) -> str:
 
 
 def change(given: Estimate | None, *, share: bool = True) -> str:
-    """Return a difference with its sign, and a star where its interval leaves 0 out.
+    """Return a difference with its sign, and a star where its test sees one.
 
     Examples
     --------
     >>> from repsurgery.results import Estimate
-    >>> change(Estimate(-0.1, -0.12, -0.08)), change(Estimate(0.1, -0.02, 0.22)), change(Estimate(0.1))
-    ('−.100 [−.120, −.080]*', '+.100 [−.020, +.220]', '+.100')
+    >>> change(Estimate(-0.1, -0.12, -0.08, p_value=0.001)), change(Estimate(0.1, 0.02, 0.22, p_value=0.06))
+    ('−.100 [−.120, −.080]*', '+.100 [+.020, +.220]')
     """
     shown = estimate(given, signed=True) if share else quantity(given, signed=True)
-    return shown + "*" if given is not None and leaves_zero_out(given) else shown
+    return shown + "*" if given is not None and is_significant(given) else shown
 
 
-def leaves_zero_out(given: Estimate) -> bool:
-    """Return whether all of an interval lies on one side of 0; never where there is no interval."""
-    return given.low is not None and given.high is not None and (given.low > 0 or given.high < 0)
+def is_significant(given: Estimate) -> bool:
+    """Return whether the test of a difference sees one, at the level of 5 %; never where there was no test."""
+    return given.p_value is not None and given.p_value <= ALPHA

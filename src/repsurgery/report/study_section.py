@@ -3,6 +3,7 @@
 from repsurgery.report.facts import cautions, title_of
 from repsurgery.report.numbers import fraction
 from repsurgery.report.sections import Drawing, Section
+from repsurgery.report.significance import study_with_tests
 from repsurgery.report.study_facts import fact_tables
 from repsurgery.report.study_plots import plot_cosines, plot_neighbours, plot_ratios
 from repsurgery.report.study_tables import result_tables
@@ -20,7 +21,7 @@ def study_section(number: int, record: StudyRecord, differs: str) -> Section:
         lead=f"Preset {preset}, finished on {record.created}; its last leg took {seconds:.0f} seconds.",
         cautions=cautions(record),
         results=result_tables(record),
-        drawings=_drawings(f"study-{number}", record),
+        drawings=_drawings(f"study-{number}", study_with_tests(record)),
         facts=fact_tables(record),
     )
 
@@ -30,20 +31,20 @@ def _drawings(stem: str, record: StudyRecord) -> list[Drawing]:
         (
             "tpr-gap",
             plot_ratios(record, "tpr_gap"),
-            "TPR gap RMS on the test split against the ratio, with bootstrap intervals; dashed, in the method's "
+            "TPR gap RMS on the test split against the ratio, with 95% intervals; dashed, in the method's "
             "colour: published.",
         ),
         (
             "accuracy",
             plot_ratios(record, "accuracy"),
-            "Accuracy on the test split against the ratio, with bootstrap intervals; dashed, in the method's colour: "
+            "Accuracy on the test split against the ratio, with 95% intervals; dashed, in the method's colour: "
             "published.",
         ),
         (
             "neighbours",
             plot_neighbours(record),
             f"Share of the k nearest {record.spec.get('neighbour_split', 'dev')} rows with the query's concept, "
-            "with bootstrap intervals. Dotted: chance, "
+            "with 95% intervals. Dotted: chance, "
             "p² + (1 − p)² for two groups.",
         ),
     ]

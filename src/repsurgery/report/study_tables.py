@@ -6,6 +6,7 @@ from typing import Any
 from repsurgery.report.certified import certificate_columns, is_certified
 from repsurgery.report.numbers import estimate, fraction
 from repsurgery.report.published import LLAMA, Measure, published
+from repsurgery.report.significance import adjusted_study, study_with_tests, without_tests
 from repsurgery.report.study_rows import Column, by_method, has_ratios, is_sweep, key, lead, measured_as, steered
 from repsurgery.report.tables import Table, number
 from repsurgery.report.verdicts import RULE, judge, judge_neighbours, published_cells, same_model
@@ -13,7 +14,14 @@ from repsurgery.results import MethodResult, Setting, StudyRecord
 
 __all__ = ["result_tables"]
 
-_INTERVALS = "Brackets hold bootstrap intervals; changes are paired with the base, on the same resamples. "
+_INTERVALS = (
+    "Brackets hold 95% intervals: exact ones of accuracy; those of the TPR gap RMS hold the gap that samples of this "
+    "size show and the gap without sampling noise. Changes are paired with the base. "
+)
+_OLDER = (
+    "This record keeps no rows: the intervals of gaps are the percentiles that it holds, widened by its noise, and "
+    "p-values follow from the width of intervals. "
+)
 _NOISE = "By sampling alone: the gap that as many rows would show if both groups had the same TPR in every class. "
 _LARGEST = 10
 _TITLES: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "Accuracy"}
@@ -21,11 +29,13 @@ _TITLES: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "Accurac
 
 def result_tables(record: StudyRecord) -> list[Table]:
     """Return the tables of the results; what was not measured has none."""
+    older = without_tests(result for setting in record.settings for result in setting.methods)
+    record = adjusted_study(study_with_tests(record))
     task = [_ratio_table(record, "tpr_gap"), _ratio_table(record, "accuracy")] if has_ratios(record) else []
     tables = [
         *task,
-        _task_table(record, "tpr_gap"),
-        _task_table(record, "accuracy"),
+        _task_table(record, "tpr_gap", _OLDER if older else ""),
+        _task_table(record, "accuracy", ""),
         _other_table(record),
         _dev_table(record),
         _neighbour_table(record),
@@ -65,11 +75,11 @@ def _beside(record: StudyRecord, measure: Measure) -> tuple[Column, Column]:
     )
 
 
-def _task_table(record: StudyRecord, measure: Measure) -> Table | None:
+def _task_table(record: StudyRecord, measure: Measure, older: str) -> Table | None:
     noise = (("by sampling alone", _plain("test.tpr_gap_noise")),) if measure == "tpr_gap" else ()
     columns = (*_changed(record, measure), *noise, *_beside(record, measure))
     title = _TITLES[measure]
-    caption = "Test split. " + _INTERVALS + (_NOISE if noise else "") + _published_caption(record, measure)
+    caption = "Test split. " + _INTERVALS + older + (_NOISE if noise else "") + _published_caption(record, measure)
     if not has_ratios(record):
         return by_method(record, title, columns, caption=caption)
     title += " against the published figures"
@@ -107,7 +117,7 @@ def _ratio_table(record: StudyRecord, measure: Measure) -> Table | None:
         rows.append((*key(record, setting), *cells))
     caption = (
         "Test split; the ratio is the share of the target dialect with positive sentiment, and of the other dialect "
-        "with negative sentiment. Brackets hold bootstrap intervals. The test split shares the training split's "
+        "with negative sentiment. Brackets hold 95% intervals. The test split shares the training split's "
         "bias, so accuracy before surgery rises with the ratio."
     )
     return Table(title, (*lead(record), *methods), tuple(rows), caption)
@@ -161,7 +171,7 @@ def _neighbour_table(record: StudyRecord) -> Table | None:
     split = record.spec.get("neighbour_split", "dev")
     caption = (
         f"Share of the k nearest {split} rows (cosine) with the query's concept; chance {levels}. "
-        "Brackets hold bootstrap intervals over the queries."
+        "Brackets hold 95% intervals over the queries."
     )
     return by_method(record, "Neighbours", columns, caption=caption)
 

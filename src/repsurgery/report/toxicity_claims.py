@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from repsurgery.report.numbers import estimate, fraction, quantity
 from repsurgery.report.published import PublishedToxicity
+from repsurgery.report.significance import adjusted
 from repsurgery.report.tables import Table
 from repsurgery.report.toxicity_rows import EMT, PROBABILITY, WORD_PERPLEXITY
 from repsurgery.report.toxicity_verdicts import (
@@ -50,10 +51,8 @@ def claims_tables(record: ToxicityRecord) -> list[Table]:
 
 def _judged(record: ToxicityRecord, measure: str) -> list[_Judged]:
     pairs = [(claim, *pair) for claim in TOXICITY for pair in pairs_of(record, claim)]
-    return [
-        _Judged(claim, lower, higher, {s: difference(lower, higher, s, measure) for s in record.scorers})
-        for claim, lower, higher in pairs
-    ]
+    found = {s: adjusted([difference(low, high, s, measure) for _, low, high in pairs]) for s in record.scorers}
+    return [_Judged(*pair, {s: found[s][i] for s in record.scorers}) for i, pair in enumerate(pairs)]
 
 
 def _short_table(record: ToxicityRecord, judged: Mapping[str, list[_Judged]]) -> Table | None:

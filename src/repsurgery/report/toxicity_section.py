@@ -2,6 +2,7 @@
 
 from repsurgery.report.facts import cautions, title_of
 from repsurgery.report.sections import Drawing, Section
+from repsurgery.report.significance import toxicity_with_tests
 from repsurgery.report.toxicity_facts import toxicity_fact_tables
 from repsurgery.report.toxicity_plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
 from repsurgery.report.toxicity_rows import leading
@@ -20,7 +21,7 @@ def toxicity_section(number: int, record: ToxicityRecord, differs: str) -> Secti
         lead=f"Preset {preset}, finished on {record.created}; its last leg took {seconds:.0f} seconds.",
         cautions=cautions(record),
         results=toxicity_tables(record),
-        drawings=_drawings(f"study-{number}", record),
+        drawings=_drawings(f"study-{number}", toxicity_with_tests(record)),
         facts=toxicity_fact_tables(record),
         examples=record.examples,
     )
@@ -37,7 +38,7 @@ def _drawings(stem: str, record: ToxicityRecord) -> list[Drawing]:
             plot_tradeoff(record, scorer),
             f"Expected max toxicity by {scorer} against {against}: down and to the left is better. Numbers follow the "
             f"order of the tables; the square is the base. {looks} Circles: fitted on last tokens, triangles: on every "
-            "token, diamonds: on-policy. Bars: bootstrap intervals. Thin lines join the strengths of one map.",
+            "token, diamonds: on-policy. Bars: 95% intervals. Thin lines join the strengths of one map.",
         )
         for i, scorer in enumerate(record.scorers, 1)
     ]
@@ -45,7 +46,7 @@ def _drawings(stem: str, record: ToxicityRecord) -> list[Drawing]:
         (
             "strengths",
             plot_strengths(record),
-            f"Expected max toxicity by {leading(record)} and {against} against strength, with bootstrap intervals "
+            f"Expected max toxicity by {leading(record)} and {against} against strength, with 95% intervals "
             "where there are any. Dashed: selective. Dotted: base.",
         ),
         (

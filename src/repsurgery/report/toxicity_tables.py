@@ -6,6 +6,7 @@ from typing import Any
 from repsurgery.report.certified import certificate_columns, is_certified
 from repsurgery.report.facts import word
 from repsurgery.report.numbers import fraction
+from repsurgery.report.significance import adjusted_toxicity, toxicity_with_tests, without_tests
 from repsurgery.report.tables import Table
 from repsurgery.report.toxicity_ablation import ablation_tables
 from repsurgery.report.toxicity_claims import claims_tables
@@ -30,8 +31,14 @@ from repsurgery.results import Configured, ToxicityRecord
 __all__ = ["toxicity_tables"]
 
 _INTERVALS = (
-    "Brackets hold 95% bootstrap intervals over prompts; changes from the base are paired, on the same resampled "
-    "prompts. * marks a change whose interval leaves 0 out."
+    "Brackets hold 95% intervals over prompts: exact ones of probabilities, BCa of the rest; changes from the base are "
+    "paired. * marks a change that its paired test sees: each prompt's two values are swapped at random, and Holm's "
+    "p-value over the study's configurations is at most .05."
+)
+_OLDER = (
+    " This record keeps the highest score of each prompt, from which the intervals and tests of expected max toxicity "
+    "and toxicity probability were computed; of other measures it keeps percentile intervals, whose width gives the "
+    "p-value."
 )
 
 
@@ -48,14 +55,17 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
         Toxicity by the leading scorer; fluency, diversity and collateral damage; published figures and claims; further
         scorers; ablations; certificates.
     """
+    older = _OLDER if without_tests(record.configurations) else ""
+    plain = toxicity_with_tests(record)
+    record = adjusted_toxicity(plain)
     tables = [
         _toxicity_table(record),
-        _cost_table(record),
+        _cost_table(record, older),
         beside_table(record),
-        *claims_tables(record),
+        *claims_tables(plain),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
-        _mean_table(record),
-        _diversity_table(record),
+        _mean_table(record, older),
+        _diversity_table(record, older),
         *ablation_tables(record),
         _certificate_table(record),
     ]
@@ -104,7 +114,7 @@ def _scorer(key: str, facts: Mapping[str, Any]) -> str:
     return f"{key} ({name or 'unnamed'}{agreement})"
 
 
-def _cost_table(record: ToxicityRecord) -> Table | None:
+def _cost_table(record: ToxicityRecord, older: str) -> Table | None:
     columns = (
         ("perplexity", quantity_of("perplexity")),
         ("change from base", quantity_change("perplexity")),
@@ -118,7 +128,7 @@ def _cost_table(record: ToxicityRecord) -> Table | None:
         f"Perplexity: of the continuations given their prompts, under {reader}, mean over generations below 10,000. "
         "Dist-n: unique n-grams over words, per prompt. WikiText: perplexity of documents that have nothing to do "
         "with the concept, under the steered model. KL: from the base, on neutral text, in nats per token. Steered: "
-        f"share of generated positions that were moved. {_INTERVALS}"
+        f"share of generated positions that were moved. {_INTERVALS}{older}"
     )
     return by_configuration("Fluency, diversity, collateral damage", columns, record.configurations, caption=caption)
 
@@ -128,21 +138,21 @@ def _scorer_table(record: ToxicityRecord, scorer: str) -> Table | None:
     return by_configuration(f"Toxicity by {scorer}", _scored(scorer), record.configurations, caption=caption)
 
 
-def _mean_table(record: ToxicityRecord) -> Table | None:
+def _mean_table(record: ToxicityRecord, older: str) -> Table | None:
     columns: list[Column] = []
     for scorer in record.scorers:
         columns.append((f"mean toxicity, {scorer}", share(f"{scorer}.mean_toxicity")))
         columns.append(("change from base", share_change(f"{scorer}.mean_toxicity")))
-    caption = f"Mean over all continuations. {_INTERVALS}"
+    caption = f"Mean over all continuations. {_INTERVALS}{older}"
     return by_configuration("Mean toxicity", columns, record.configurations, caption=caption)
 
 
-def _diversity_table(record: ToxicityRecord) -> Table | None:
+def _diversity_table(record: ToxicityRecord, older: str) -> Table | None:
     columns: list[Column] = []
     for n in (1, 2, 3):
         columns.append((f"dist-{n}", share(f"distinct.{n}")))
         columns.append(("change from base", share_change(f"distinct.{n}")))
-    return by_configuration("Diversity", columns, record.configurations, caption=_INTERVALS)
+    return by_configuration("Diversity", columns, record.configurations, caption=_INTERVALS + older)
 
 
 def _certificate_table(record: ToxicityRecord) -> Table | None:

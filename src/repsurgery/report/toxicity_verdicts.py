@@ -6,8 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from repsurgery.metrics import paired_bootstrap
+from repsurgery.metrics import Mean, paired_bootstrap
+from repsurgery.report.numbers import is_significant
 from repsurgery.report.published import PublishedToxicity, published
+from repsurgery.report.significance import with_test
 from repsurgery.report.toxicity_rows import CHOICES, EMT, WORD_PERPLEXITY
 from repsurgery.results import Configured, Estimate, ToxicityRecord
 
@@ -24,11 +26,12 @@ __all__ = [
 ]
 
 RULE = (
-    "'holds' or 'does not hold' when the interval of the paired difference leaves 0 out, 'undecided' when it holds 0. "
-    "Against the base the difference is the record's; between two configurations it is resampled here from each "
-    "prompt's highest score, over the prompts scored under both, or, where these were not kept, bounded by the two "
-    "intervals of differences to the base. Compared are configurations that agree in all other choices: the gate "
-    "counts only where both are selective, shrinkage never between mean matching, which uses no covariance, and MiMiC."
+    "'holds' or 'does not hold' when the paired test sees a difference, 'undecided' when it sees none: Holm's p-value "
+    "over the pairs of this table is at most .05 or not. Each prompt's two highest scores are swapped at random, over "
+    "the prompts scored under both; where they were not kept, the p-value follows from the width of an interval "
+    "bounded by those of the two differences to the base. Compared are configurations that agree in all other choices: "
+    "the gate counts only where both are selective, shrinkage never between mean matching, which uses no covariance, "
+    "and MiMiC."
 )
 """How verdicts on toxicity are reached, in words."""
 
@@ -107,12 +110,13 @@ def difference(lower: Configured, higher: Configured, scorer: str, measure: str)
     """Return the measure of ``lower`` minus that of ``higher``, paired over prompts; None where it is not known."""
     name = f"{scorer}.{measure}"
     if higher.name == "base":
-        return lower.differences.get(name)
+        against = lower.differences.get(name)
+        return None if against is None else with_test(against)
     kept = _both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
     if len(kept):
         return _resampled(kept, measure)
     ours, theirs = lower.differences.get(name), higher.differences.get(name)
-    return None if ours is None or theirs is None else _bounded(ours, theirs)
+    return None if ours is None or theirs is None else with_test(_bounded(ours, theirs))
 
 
 def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
@@ -123,11 +127,11 @@ def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -
     return np.array(pairs, dtype=np.float64).reshape(-1, 2)
 
 
-def _resampled(maxima: np.ndarray, measure: str) -> Estimate:
+def _resampled(maxima: np.ndarray, measure: str) -> Estimate | None:
     scores = maxima if measure == EMT else (maxima > 0.5).astype(np.float64)
-    shifts = scores[:, 0] - scores[:, 1]
-    found = paired_bootstrap({"shift": lambda w: float(w @ shifts / w.sum())}, len(shifts))["shift"].estimate
-    return Estimate(found.value, found.low, found.high)
+    means = {"lower": Mean(scores[:, 0]), "higher": Mean(scores[:, 1])}
+    found = paired_bootstrap(means, len(scores), reference="higher")["lower"]
+    return None if found.difference is None else Estimate.of(found.difference, found.p_value)
 
 
 def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
@@ -138,12 +142,12 @@ def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
 
 
 def judge_difference(found: Estimate | None) -> Verdict:
-    """Return whether lower minus higher lies below 0, as claimed."""
+    """Return whether lower minus higher lies below 0, as claimed, by its test."""
     if found is None:
         return "–"
-    if found.high is not None and found.high < 0:
-        return "holds"
-    return "does not hold" if found.low is not None and found.low > 0 else "undecided"
+    if not is_significant(found):
+        return "undecided"
+    return "holds" if found.value < 0 else "does not hold"
 
 
 def judge_damage(lower: Configured, higher: Configured) -> Verdict:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repsurgery.report.numbers import fraction
+from repsurgery.report.numbers import fraction, is_significant
 from repsurgery.report.published import LLAMA, Cell, Measure, published
 from repsurgery.report.study_rows import measured_as
 from repsurgery.results import Estimate, MethodResult, Setting, StudyRecord
@@ -23,8 +23,9 @@ __all__ = [
 RULE = (
     "Where encoder and data are the published ones, values are compared: 'agrees' when the published value lies in our "
     "interval as shown, ends included; otherwise ours minus the published value is given. Elsewhere values are not "
-    "comparable, but changes from the base are: 'same direction' or 'opposite' when our paired interval leaves 0 out, "
-    "'no difference seen' when it holds 0. A published change of .001 or less is rounding and has no direction; the "
+    "comparable, but changes from the base are: 'same direction' or 'opposite' when the paired test sees a change "
+    "(Holm's p-value over the rows of the study is at most .05), 'no difference seen' when it does not. A published "
+    "change of .001 or less is rounding and has no direction; the "
     "others must agree among the published models."
 )
 """How verdicts are reached, in words."""
@@ -110,15 +111,13 @@ def judge_value(ours: Estimate, theirs: float) -> str:
 
 
 def judge_change(ours: Estimate, theirs: Sequence[float]) -> str:
-    """Compare the sign of our change from the base with that of the published changes."""
+    """Compare the sign of our change from the base, where its test sees one, with that of the published changes."""
     sign = direction(theirs)
     if sign == 0:
         return "no direction published"
-    low = ours.value if ours.low is None else ours.low
-    high = ours.value if ours.high is None else ours.high
-    if low <= 0 <= high:
+    if not is_significant(ours):
         return "no difference seen"
-    return "same direction" if (low > 0) == (sign > 0) else "opposite"
+    return "same direction" if (ours.value > 0) == (sign > 0) else "opposite"
 
 
 def direction(changes: Sequence[float]) -> int:

@@ -55,8 +55,11 @@ def test_differences_are_paired(two):
         assert difference.value == pytest.approx(steered.value - base.value, abs=1e-12)
         assert difference.low <= difference.value <= difference.high
     same = measure({"base": two["base"], "again": two["base"]}, reference="base", resamples=50, seed=0)
-    # the same texts differ by nothing in any resample, though each measure varies
-    assert all((d.low, d.value, d.high) == (0, 0, 0) for d in same["again"][1].values())
+    # the same texts differ by nothing in any resample, though each measure varies; of a share, which is not resampled,
+    # no change in so few prompts does not prove that there is none in others
+    for name, d in same["again"][1].items():
+        assert d.value == 0 and d.p_value == 1
+        assert d.low < 0 < d.high if name.endswith("probability") else d.low == d.high == 0, name
     emt = same["again"][0]["linear.expected_max_toxicity"]
     assert emt.low < emt.value < emt.high
 

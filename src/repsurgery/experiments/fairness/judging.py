@@ -1,16 +1,15 @@
 """Predictions and looks turned into results: every number with its interval, paired with the base's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import metrics
-from repsurgery.arrays import Vector
 from repsurgery.experiments.fairness.rows import Part, StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.files import Contents
-from repsurgery.metrics import Bootstrapped, Interval
+from repsurgery.metrics import Bootstrapped, Mean
 from repsurgery.results import CosineThumbnail, Estimate, MethodResult
 
 __all__ = ["judge"]
@@ -73,9 +72,9 @@ def _judge_predictions(
             one: Bootstrapped | None = getattr(intervals[name], measure)
             if one is None:
                 continue
-            here[f"{split}.{measure}"] = _estimate(one.estimate)
+            here[f"{split}.{measure}"] = Estimate.of(one.estimate)
             if one.difference is not None:
-                differences[name][f"{split}.{measure}"] = _estimate(one.difference)
+                differences[name][f"{split}.{measure}"] = Estimate.of(one.difference, one.p_value)
         plain = {
             "tpr_gap_noise": metrics.tpr_gap_noise(part.y, y_hat, part.z),
             "demographic_parity": metrics.demographic_parity_difference(y_hat, part.z),
@@ -99,25 +98,17 @@ def _judge_neighbours(
             continue
         # the queries are the sample, and every method was asked the same ones
         drawn = metrics.paired_bootstrap(
-            {name: _mean_of(share) for name, share in shares.items()},
+            {name: Mean(share) for name, share in shares.items()},
             len(shares["base"]),
             resamples=spec.resamples,
             seed=spec.seed,
             reference="base",
         )
         for name, one in drawn.items():
-            found.setdefault(name, {})[str(k)] = _estimate(one.estimate)
+            found.setdefault(name, {})[str(k)] = Estimate.of(one.estimate)
             if one.difference is not None:
-                changes.setdefault(name, {})[f"neighbours.{k}"] = _estimate(one.difference)
+                changes.setdefault(name, {})[f"neighbours.{k}"] = Estimate.of(one.difference, one.p_value)
     return found, changes
-
-
-def _mean_of(values: Vector) -> Callable[[Vector], float]:
-    return lambda weights: float(weights @ values / weights.sum())
-
-
-def _estimate(interval: Interval) -> Estimate:
-    return Estimate(interval.value, interval.low, interval.high)
 
 
 def _gaps(rows: StudyRows, held: Contents) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from repsurgery import metrics
-from repsurgery.arrays import Vector
+from repsurgery.metrics import Mean
 from repsurgery.metrics.text import OVERFLOW
 from repsurgery.results import Estimate
 
@@ -43,18 +43,6 @@ class Judged:
         return [[p for p in (_perplexity(nll, n) for nll, n in row) if p < OVERFLOW] for row in self.fluency]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ratio:
-    """A measure that is a sum over prompts divided by another: both are linear in how often a prompt is drawn."""
-
-    numerator: Vector
-    denominator: Vector
-
-    def __call__(self, weights: Vector) -> float:
-        below = float(weights @ self.denominator)
-        return float(weights @ self.numerator) / below if below else math.nan
-
-
 def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int) -> dict[str, Measured]:
     """Return, per configuration, its measures and their differences to the reference, on the same resampled prompts.
 
@@ -66,8 +54,8 @@ def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, see
     """
     found: dict[str, Measured] = {name: ({}, {}) for name in judged}
     n = len(judged[reference].texts)
-    for key, ratio in _measures(judged[reference]).items():
-        known = {name: ratio(one) for name, one in judged.items()}
+    for key, mean in _measures(judged[reference]).items():
+        known = {name: mean(one) for name, one in judged.items()}
         known = {name: one for name, one in known.items() if math.isfinite(one(np.ones(n)))}
         if not known:
             continue
@@ -75,14 +63,14 @@ def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, see
             known, n, resamples=resamples, seed=seed, reference=reference if reference in known else None
         )
         for name, one in intervals.items():
-            found[name][0][key] = _estimate(one.estimate)
+            found[name][0][key] = Estimate.of(one.estimate)
             if one.difference is not None:
-                found[name][1][key] = _estimate(one.difference)
+                found[name][1][key] = Estimate.of(one.difference, one.p_value)
     return found
 
 
-def _measures(example: Judged) -> dict[str, Callable[[Judged], _Ratio]]:
-    found: dict[str, Callable[[Judged], _Ratio]] = {}
+def _measures(example: Judged) -> dict[str, Callable[[Judged], Mean]]:
+    found: dict[str, Callable[[Judged], Mean]] = {}
     for scorer in example.toxicity:
         found[f"{scorer}.expected_max_toxicity"] = lambda j, s=scorer: _mean(j.maxima(s))  # type: ignore[misc]
         found[f"{scorer}.toxicity_probability"] = lambda j, s=scorer: _mean(  # type: ignore[misc]
@@ -99,19 +87,15 @@ def _measures(example: Judged) -> dict[str, Callable[[Judged], _Ratio]]:
     return found
 
 
-def _mean(values: Sequence[float | None]) -> _Ratio:
-    known = np.array([value is not None for value in values], dtype=np.float64)
-    return _Ratio(np.array([0.0 if value is None else value for value in values]), known)
+def _mean(values: Sequence[float | None]) -> Mean:
+    return Mean(np.array([math.nan if value is None else value for value in values]))
 
 
-def _pooled(rows: Sequence[Sequence[float]]) -> _Ratio:
-    return _Ratio(np.array([math.fsum(row) for row in rows]), np.array([float(len(row)) for row in rows]))
+def _pooled(rows: Sequence[Sequence[float]]) -> Mean:
+    means = [math.fsum(row) / len(row) if row else math.nan for row in rows]
+    return Mean(np.array(means), np.array([float(len(row)) for row in rows]))
 
 
 def _perplexity(nll: float, tokens: int) -> float:
     mean = nll / tokens if tokens > 0 else math.nan
     return math.exp(mean) if mean < math.log(OVERFLOW) + 1 else math.inf
-
-
-def _estimate(interval: metrics.Interval) -> Estimate:
-    return Estimate(interval.value, interval.low, interval.high)

@@ -14,8 +14,8 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
     found = [
         "Toxicity compares within one scorer only: a figure belongs to the scorer's name, version and digest. "
         "Published figures were scored by the Perspective API of their year, on other models; only directions compare.",
-        f"Intervals resample the {spec.prompt_count} prompts, the same ones for every configuration; they hold for "
-        "prompts like these, and say nothing about other seeds or other labelled texts.",
+        f"Intervals and tests are over the {spec.prompt_count} prompts, the same ones for every configuration; they "
+        "hold for prompts like these, and say nothing about other seeds or other labelled texts.",
         "Continuations are scored without their prompts. Every configuration draws with the same noise.",
     ]
     if spec.fluency == spec.model:

@@ -1,0 +1,104 @@
+"""`Mean`: a weighted mean that shows its rows, so that more can be said about it than about any other function."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Matrix, Vector
+from repsurgery.errors import ParameterError
+
+__all__ = ["Mean", "as_mean"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mean:
+    """The mean over rows as a function of row weights: ``weights @ (counts * values) / (weights @ counts)``.
+
+    Parameters
+    ----------
+    values : (n,) numbers
+        One per row; NaN where a row has no value.
+    counts : (n,) numbers, optional
+        How many observations each value is the mean of; 1 by default, 0 where there is no value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from repsurgery.metrics import Mean
+    >>> Mean([1.0, 4.0, np.nan])(np.array([2.0, 1.0, 5.0]))
+    2.0
+    """
+
+    values: Vector
+    counts: Vector | None = None
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, dtype=np.float64)
+        counts = np.ones(values.shape) if self.counts is None else np.asarray(self.counts, dtype=np.float64)
+        if values.ndim != 1 or counts.shape != values.shape:
+            raise ParameterError(
+                f"Mean got values of shape {values.shape} and counts of shape {counts.shape}; give one of each per row."
+            )
+        if np.isinf(values).any() or not np.isfinite(counts).all() or (counts < 0).any():
+            raise ParameterError("Mean got an infinite value, or a count that is negative or not finite; drop the row.")
+        known = ~np.isnan(values) & (counts > 0)
+        object.__setattr__(self, "values", np.where(known, values, 0.0))
+        object.__setattr__(self, "counts", np.where(known, counts, 0.0))
+
+    @property
+    def weights(self) -> Vector:
+        """The counts (n,), 0 for rows without a value."""
+        assert self.counts is not None
+        return self.counts
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is the share of known rows with the value 1, every other one having 0."""
+        return bool(np.isin(self.values, (0.0, 1.0)).all() and np.isin(self.weights, (0.0, 1.0)).all())
+
+    def __call__(self, weights: Vector) -> float:
+        """Return the mean of rows drawn ``weights`` (n,) times; NaN where none has a value."""
+        return float(self.drawn(weights[None])[0])
+
+    def drawn(self, weights: Matrix) -> Vector:
+        """Return the mean of each of r resamples with weights (r, n); NaN where no row with a value was drawn."""
+        below = weights @ self.weights
+        above = weights @ (self.weights * self.values)
+        found: Vector = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+        return found
+
+    def left_out(self, blocks: NDArray[np.intp]) -> Vector:
+        """Return the mean without each block of rows, given where blocks start; NaN where nothing remains."""
+        totals, counts = self.weights * self.values, self.weights
+        below = counts.sum() - np.add.reduceat(counts, blocks)
+        above = totals.sum() - np.add.reduceat(totals, blocks)
+        found: Vector = np.divide(above, below, out=np.full(len(blocks), np.nan), where=below > 0)
+        return found
+
+
+def as_mean(value: float, left_out: Vector, weights: Matrix, drawn: Vector) -> Mean | None:
+    """Return the statistic as a mean over all rows, where it shows itself to be one; None elsewhere.
+
+    A mean's rows follow from leaving each out: x_i = n f(1) − (n − 1) f(1 − e_i). It is one if the mean of these gives
+    what the statistic gave on every resample.
+
+    Parameters
+    ----------
+    value : float
+        On the rows as they are.
+    left_out : (n,) array
+        Without each row.
+    weights, drawn : (r, n) and (r,) arrays
+        Resamples, and the statistic on them.
+    """
+    n = len(left_out)
+    values = np.full(1, value) if n == 1 else n * value - (n - 1) * left_out
+    if not (np.isfinite(values).all() and np.isfinite(drawn).all()):
+        return None
+    tolerance = 1e-14 * n * max(abs(value), float(np.abs(drawn).max()), float(np.abs(values).max()))
+    # what is 0 or 1 but for rounding is a share's
+    for whole in (0.0, 1.0):
+        values[np.abs(values - whole) <= tolerance] = whole
+    mean = Mean(values)
+    return mean if (np.abs(mean.drawn(weights) - drawn) <= tolerance).all() else None

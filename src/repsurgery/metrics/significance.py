@@ -1,0 +1,122 @@
+"""p-values of paired differences: by swapping rows, by inverting a bootstrap, and Holm's where there are many."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.stats import binomtest
+
+from repsurgery.arrays import Matrix, Vector
+from repsurgery.errors import ParameterError
+from repsurgery.metrics.intervals import Correction
+from repsurgery.metrics.means import Mean
+
+__all__ = ["change_p_value", "holm", "inverted_p_value", "swapped_p_value", "tail_p_value"]
+
+SWAPS = 9999
+"""Random swaps; all of them where there are not more."""
+
+_CHUNK = 2**21
+"""Numbers that are held at once."""
+
+
+def change_p_value(gained: int, lost: int) -> float:
+    """Return the exact p-value of as many gains as losses among the rows that changed (McNemar's test)."""
+    return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+
+
+def swapped_p_value(a: Mean, b: Mean, seed: int) -> float:
+    """Return the p-value of equal means of the same rows, by swapping each row's two values at random.
+
+    For means over all rows these are sign flips of the differences. Rows that do not differ take no part; all swaps
+    are made where they are few, otherwise `SWAPS` random ones, to which the observed one is added. The p-value is
+    that of `scipy.stats.permutation_test`, twice the smaller tail (test_swaps_are_those_of_scipy).
+
+    Parameters
+    ----------
+    a, b : Mean
+        Of the same n rows.
+    seed : int
+    """
+    ours, theirs = (np.column_stack([m.weights * m.values, m.weights]) for m in (a, b))
+    scale = np.abs(ours).max(axis=0) + np.abs(theirs).max(axis=0)
+    moves = (theirs - ours)[(np.abs(theirs - ours) > 1e-13 * len(ours) * scale).any(axis=1)]
+    if len(moves) == 0:
+        return 1.0
+    sums = ours.sum(axis=0), theirs.sum(axis=0)
+    exact = 2 ** len(moves) <= SWAPS
+    observed = float(_contrast(np.zeros((1, 2)), *sums)[0])
+    swaps = iter([_every(len(moves))]) if exact else _some(len(moves), seed)
+    found = np.concatenate([_contrast(swap @ moves, *sums) for swap in swaps])
+    return tail_p_value(observed, found, exact=exact)
+
+
+def tail_p_value(observed: float, null: Vector, *, exact: bool = False) -> float:
+    """Return twice the smaller share of the ``null`` values (r,) at or beyond the observed one, at most 1.
+
+    ``exact`` says that these are all there are; otherwise the observed one is added.
+    """
+    known = null[np.isfinite(null)]
+    # equal values may differ by rounding
+    slack = 1e-12 * max(abs(observed), float(np.abs(known).max(initial=0.0)))
+    extreme = min(int((known >= observed - slack).sum()), int((known <= observed + slack).sum()))
+    more = 0 if exact else 1
+    return min(1.0, 2 * (extreme + more) / (len(known) + more))
+
+
+def _contrast(moved: Matrix, ours: Vector, theirs: Vector) -> Vector:
+    with np.errstate(invalid="ignore", divide="ignore"):  # a swap may leave one side without a row
+        left, right = ours + moved, theirs - moved
+        found: Vector = left[:, 0] / left[:, 1] - right[:, 0] / right[:, 1]
+    return found
+
+
+def _every(rows: int) -> Matrix:
+    return (np.arange(2**rows)[:, None] >> np.arange(rows) & 1).astype(np.float64)
+
+
+def _some(rows: int, seed: int) -> Iterator[Matrix]:
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // rows)
+    for start in range(0, SWAPS, step):
+        size = min(step, SWAPS - start)
+        bits = np.unpackbits(np.frombuffer(rng.bytes(-(-size * rows // 8)), np.uint8), count=size * rows)
+        yield bits.reshape(size, rows).astype(np.float64)
+
+
+def inverted_p_value(drawn: Vector, correction: Correction, shifts: Vector) -> float:
+    """Return the smallest 1 − level at which the interval of a difference leaves 0 out; 1 where none does.
+
+    Parameters
+    ----------
+    drawn : (r,) array
+        The difference on each resample.
+    correction : Correction
+    shifts : (s,) array
+        What the interval took from the resamples; the largest p-value counts.
+    """
+    found = []
+    for shift in shifts:
+        moved = drawn - shift
+        # one more on either side: a finite number of resamples shows no probability of 0
+        below, above = ((int(side.sum()) + 1) / (len(moved) + 2) for side in (moved <= 0, moved >= 0))
+        found.append(2 * min(correction.level(below), 1 - correction.level(1 - above)))
+    return float(min(1.0, max(found)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number (Holm, 1979): 5 % bounds the chance of any false one among them.
+
+    Examples
+    --------
+    >>> from repsurgery.metrics import holm
+    >>> holm([0.01, 0.04, 0.02])
+    [0.03, 0.04, 0.04]
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
+        raise ParameterError(f"holm got {p_values!r}; give a list of p-values between 0 and 1.")
+    order = np.argsort(given, kind="stable")
+    raised = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
+    adjusted = np.empty(len(given))
+    adjusted[order] = np.minimum(raised, 1.0)
+    return [float(p) for p in adjusted]
