@@ -181,7 +181,9 @@ def _compared(
         known = round(float(a.weights.sum()))
         return Bootstrapped(estimate, paired_share_interval(gained, lost, known, level), change_p_value(gained, lost))
     value, change = one.value - base.value, drawn - reference
-    change = np.where(np.abs(change - value) <= 1e-12 * (abs(one.value) + abs(base.value)), value, change)
+    # resamples that differ from the value, or from no change, by rounding alone are ties
+    rounding = 1e-12 * (abs(one.value) + abs(base.value))
+    change = np.where(np.abs(change) <= rounding, 0.0, np.where(np.abs(change - value) <= rounding, value, change))
     difference, correction, shifts = resampled_interval(one.name, value, change, one.left_out - base.left_out, level)
     if isinstance(a, Mean) and isinstance(b, Mean):
         return Bootstrapped(estimate, difference, swapped_p_value(a, b, seed))
