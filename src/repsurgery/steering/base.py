@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Rows, as_rows, check_labels, check_rows, check_weights
-from repsurgery.certificates import Certificate
+from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.issue import Method, Solution, issue
 from repsurgery.errors import (
@@ -57,6 +57,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     precision: Precision = "float64"
     moments_: ClassMoments
     _steering: SteeringFunction | None
+    verification_: Verification
     random_state: Any = None
 
     @abstractmethod
@@ -248,9 +249,12 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return certify(self.steering_, self._enter(X, reset=False), z)
 
     def verify(self, X: Any = None, z: Any = None) -> Self:
-        """Raise `CertificateError` where bytes, a cast or the given unweighted rows no longer support the claims."""
+        """Raise `CertificateError` where bytes, a cast or the given unweighted rows contradict the claims.
+
+        Whether the rows support them, or are too few to tell, is then ``verification_.verdict``; see `Verification`.
+        """
         check_is_fitted(self, "moments_")
-        verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
+        self.verification_ = verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
