@@ -153,3 +153,13 @@ def test_maps_refuse_what_does_not_fit():
         rs.Translation(np.array([np.nan]))
     with pytest.raises(DataError, match="row 1, column 0"):
         make("dense")(np.vstack([np.zeros(D), np.full(D, np.inf)]))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e-10, 1.0, 1e10, 1e100])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_gain_is_the_largest_singular_value_at_any_scale(scale, symmetric):
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(80, 80))
+    W = W + W.T if symmetric else W / 10 + np.outer(rng.normal(size=80), rng.normal(size=80))
+    expected = np.linalg.norm(W, 2)
+    assert rs.Dense(scale * W, np.zeros(80)).gain() == pytest.approx(scale * expected, rel=1e-3)
