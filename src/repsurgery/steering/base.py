@@ -1,10 +1,12 @@
 """What every estimator shares: statistics in, a certified steering function out."""
 
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -15,6 +17,7 @@ from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.issue import Method, Solution, issue
 from repsurgery.errors import (
+    ConceptWarning,
     GainWarning,
     InfeasibleWarning,
     LabelError,
@@ -36,6 +39,8 @@ __all__ = ["BaseSteering", "GateName"]
 
 GateName = Literal["nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"]
 GAIN_LIMIT = 100.0
+COMPOSITES = ("sklearn.pipeline", "sklearn.compose", "sklearn.model_selection")
+"""Modules whose estimators fit others, and route the concept to them where routing is on."""
 
 
 class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
@@ -125,6 +130,13 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
 
     def _concept(self, X: Rows, y: Any, concept: Any, sample_weight: Any) -> tuple[list[Label], Any, Any]:
         name = type(self).__name__
+        if concept is None and y is not None and get_config()["enable_metadata_routing"] and _called_by_composite():
+            warnings.warn(
+                f"{name} was given no concept by the pipeline or search that fits it, and takes y for it; y is the "
+                "task's label there. Pass concept=z to the outermost fit, also where y is the concept.",
+                ConceptWarning,
+                stacklevel=4,
+            )
         labels, codes = check_labels(y if concept is None else concept, len(X), caller=name)
         return labels, codes, check_weights(sample_weight, len(X), caller=name)
 
@@ -147,6 +159,8 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
                 "a concept needs at least two. Check the labels, or add rows of another class."
             )
         check_shrinkage(self.shrinkage, self.ridge)
+        for m in moments.values():
+            m.require_scale()
         method, solutions = self._solve(moments, seen)
         gate = self._make_gate(moments, seen)
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
@@ -265,6 +279,16 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _called_by_composite() -> bool:
+    """Whether a pipeline, column transformer or search of scikit-learn is fitting, and not the user."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith(COMPOSITES):
+            return True
+    return False
 
 
 def _warn(certificate: Certificate) -> None:

@@ -65,6 +65,7 @@ def _to_contents(value: Saveable) -> Contents:
         "estimator": type(value).__name__,
         "params": {name: _plain(name, param) for name, param in value.get_params(deep=False).items()},
         "features": _feature_names(value),
+        "n_iter": getattr(value, "n_iter_", None),
         "steering": dict(steering.header),
         "moments": dict(moments.header),
     }
@@ -107,6 +108,8 @@ def _estimator(contents: Contents) -> BaseSteering:
     estimator.moments_ = moments
     estimator._steering = steering
     estimator.n_features_in_ = moments.dim
+    if header.get("n_iter") is not None:
+        estimator.n_iter_ = header["n_iter"]
     if features is not None:
         estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator
