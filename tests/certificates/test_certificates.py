@@ -230,3 +230,16 @@ def test_with_several_sources_each_figure_is_the_worst():
         assert getattr(c, name) == max(getattr(r, name) for r in records)
         assert getattr(c, name) > min(getattr(r, name) for r in records)
     assert c.youden == min(r.youden for r in records) < max(r.youden for r in records)
+
+
+def test_youden_compares_the_source_with_its_target_and_no_other_class():
+    # class 2 looks like the source to the gate: against all others J would fall, against the target it does not
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [8.0, 0.0], [0.5, 0.0]])
+    z = np.repeat([0, 1, 2], 300)
+    X = centres[z] + rng.normal(size=(900, 2))
+    est = rs.MeanMatching(source=0, target=1).fit(X, z)
+    hit = est.gate_.predict(X) == 0
+    record = est.certify(X, z).by_source[0]
+    assert record.youden == pytest.approx(hit[z == 0].mean() - hit[z == 1].mean())
+    assert record.youden > 0.1 + hit[z == 0].mean() - hit[z != 0].mean()

@@ -9,6 +9,7 @@ import transformers
 
 from repsurgery import LEACE, Dense, Diagonal, Identity, LowRank, MeanMatching, MiMiC, Translation, lm
 from repsurgery.errors import DataError, FoldError, ParameterError, ShapeError, SiteError
+from repsurgery.lm.constants import _preimage
 from repsurgery.lm.fold import NotPortable
 from tests.lm.folding import (
     CASES,
@@ -469,3 +470,16 @@ def test_the_tolerance_tells_a_wrong_constant_apart():
     steered = hooked(model, "final", translation(WIDTH))
     off = hooked(model, "final", Translation(translation(WIDTH).shift * 1.001))
     assert float((off - steered).abs().max()) > 3 * tolerance(steered)
+
+
+@pytest.mark.parametrize(
+    ("condition", "taken"), [(10.0, True), (90.0, True), (1e3, False), (1e6, False), (1e11, False)]
+)
+def test_the_preimage_of_a_constant_is_taken_only_where_it_is_well_conditioned(condition, taken):
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(8, 8)))[0] for _ in range(2))
+    W, b = U @ np.diag(np.geomspace(1, 1 / condition, 8)) @ V, rng.normal(size=8)
+    found = _preimage(Dense(W, b))
+    assert (found is not None) == taken
+    if found is not None:
+        np.testing.assert_allclose(W @ found.numpy(), b, rtol=1e-9)

@@ -1,5 +1,6 @@
 """Hold a certificate to its claims: against bytes, and against rows with their sampling error."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,18 @@ from repsurgery.certificates.claims import SHARE, TESTS, ClassRows
 from repsurgery.certificates.evidence import Evidence
 from repsurgery.errors import CertificateError
 
-__all__ = ["LEVEL", "POWER", "Finding", "Verdict", "Verification", "check_digest", "judge", "require"]
+__all__ = [
+    "LEVEL",
+    "POWER",
+    "Finding",
+    "Verdict",
+    "Verification",
+    "as_support",
+    "check_digest",
+    "judge",
+    "require",
+    "verdict_of",
+]
 
 Verdict = Literal["supported", "contradicted", "cannot tell"]
 
@@ -109,6 +121,19 @@ def check_digest(certificate: Certificate, digest: str) -> None:
             f"{digest[:12]}… against {certificate.digest[:12]}…). They were altered or cast; fit again, or load the "
             "original file."
         )
+
+
+def verdict_of(verify: Callable[[], Verification]) -> Verdict:
+    """Return what ``verify`` returns as a verdict, or "contradicted" where it raises."""
+    try:
+        return verify().verdict
+    except CertificateError:
+        return "contradicted"
+
+
+def as_support(verdict: Verdict | None) -> bool | None:
+    """Return whether the claims are supported; None where rows cannot tell or were not asked."""
+    return {"supported": True, "contradicted": False}.get(verdict or "")
 
 
 def judge(
