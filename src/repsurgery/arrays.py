@@ -51,6 +51,8 @@ def as_rows(X: Any) -> Any:
 
 def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> Rows:
     """Return ``X`` as a real, dense (n, d) array in its own dtype; values are not looked at yet."""
+    if np.ma.is_masked(X):
+        raise DataError(f"{caller} got X with masked entries; fill them or drop those rows.")
     try:
         rows: Rows = check_array(as_rows(X), dtype=None, ensure_all_finite=False, estimator=caller)
         if rows.dtype.kind not in "fiub":
@@ -98,6 +100,8 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
             "give the concept label of each row, as fit(X, z) or fit(X, concept=z)."
         )
     z = as_rows(z)
+    if np.ma.is_masked(z):
+        raise LabelError(f"{caller} got labels with masked entries; give every row a label or drop the row.")
     # a list of mixed labels must not become strings before anybody has looked
     z = np.asarray(z, dtype=object) if isinstance(z, list | tuple) else np.asarray(z)
     if z.ndim == 2 and z.shape[1] == 1:
@@ -115,7 +119,10 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
             f"{caller} got labels of dtype {z.dtype}; it takes booleans, integers or strings. Convert them first."
         )
     classes, codes = np.unique(z, return_inverse=True)
-    return classes.tolist(), codes
+    found = classes.tolist()
+    if z.dtype.kind == "T":
+        _require_kept(found, np.array(found), caller)  # classes are compared as fixed-width strings from here on
+    return found, codes
 
 
 def _require_whole(z: Labels, caller: str) -> None:
@@ -129,13 +136,32 @@ def _require_whole(z: Labels, caller: str) -> None:
 
 
 def _plain_labels(z: Labels, caller: str) -> Labels:
-    if any(label is None or label != label for label in z):
+    if any(_is_missing(label) for label in z):
         raise LabelError(f"{caller} got missing labels (None or NaN); give every row a label or drop the row.")
     families = {_family(label) for label in z}
     if len(families) > 1 or None in families:
         kinds = ", ".join(sorted({type(label).__name__ for label in z}))
         raise LabelError(f"{caller} got labels of several or unknown types ({kinds}); use one type for all of them.")
-    return np.array(z.tolist())
+    plain = np.array(z.tolist())
+    _require_kept(z.tolist(), plain, caller)
+    return plain
+
+
+def _require_kept(labels: list[Any], plain: Labels, caller: str) -> None:
+    # integers beyond 64 bits become floats, and strings lose a NUL at their end: classes would merge
+    for label, kept in zip(labels, plain.tolist(), strict=True):
+        if label != kept:
+            raise LabelError(
+                f"{caller} cannot keep the label {label!r} apart from {kept!r}: integers beyond 64 bits and strings "
+                "that end in NUL have no place in an array. Rename the classes."
+            )
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA is neither equal nor unequal to itself
+        return True
 
 
 def _family(label: Any) -> str | None:
@@ -150,6 +176,8 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
     """Return ``sample_weight`` as (n,) float64, or None; a weight of 2 means the row twice, 0 not at all."""
     if sample_weight is None:
         return None
+    if np.ma.is_masked(sample_weight):
+        raise DataError(f"{caller} got sample_weight with masked entries; give every row a weight.")
     w = np.asarray(as_rows(sample_weight))
     if w.dtype.kind not in "fiub":
         raise DataError(f"{caller} got sample_weight of dtype {w.dtype}; it takes real numbers.")

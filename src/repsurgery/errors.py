@@ -4,6 +4,7 @@ __all__ = [
     "BatchHalvedWarning",
     "CacheWarning",
     "CertificateError",
+    "ConceptWarning",
     "DamagedFileError",
     "DataError",
     "DuplicateWarning",
@@ -144,6 +145,10 @@ class EngineError(SurgeryError):
 
 class SurgeryWarning(UserWarning):
     """Base of every warning of this package."""
+
+
+class ConceptWarning(SurgeryWarning):
+    """Metadata routing is on and no ``concept`` was passed, so ``y`` was taken for it. Pass ``concept=``."""
 
 
 class InfeasibleWarning(SurgeryWarning):

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import repsurgery as rs
-from repsurgery.errors import DataError, ExtrapolationWarning, ParameterError, ShapeError, SingularMapError
+from repsurgery.errors import (
+    DataError,
+    ExtrapolationWarning,
+    NonFiniteError,
+    ParameterError,
+    ShapeError,
+    SingularMapError,
+)
 
 D = 7
 ROUNDING = 1e-12
@@ -153,3 +160,26 @@ def test_maps_refuse_what_does_not_fit():
         rs.Translation(np.array([np.nan]))
     with pytest.raises(DataError, match="row 1, column 0"):
         make("dense")(np.vstack([np.zeros(D), np.full(D, np.inf)]))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e-10, 1.0, 1e10, 1e100])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_gain_is_the_largest_singular_value_at_any_scale(scale, symmetric):
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(80, 80))
+    W = W + W.T if symmetric else W / 10 + np.outer(rng.normal(size=80), rng.normal(size=80))
+    expected = np.linalg.norm(W, 2)
+    assert rs.Dense(scale * W, np.zeros(80)).gain() == pytest.approx(scale * expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e300), (np.float32, 1e38), (np.float16, 6e4)])
+@pytest.mark.filterwarnings("error")
+def test_what_the_dtype_cannot_hold_is_refused_not_returned_as_infinity(dtype, size):
+    X = np.full((3, 2), size, dtype=dtype)
+    maps = [rs.Diagonal(np.full(2, 1e35), np.zeros(2)), rs.Dense(1e35 * np.eye(2), np.zeros(2))]
+    for m in maps:
+        with pytest.raises(NonFiniteError, match="Lower the strength"):
+            m(X)
+        with pytest.raises(NonFiniteError, match="Lower the strength"):
+            rs.SteeringFunction({0: m}, classes=(0, 1))(X, np.array([0, 1, 0]))
+        assert np.isfinite(m(np.ones((3, 2)))).all()

@@ -155,6 +155,33 @@ def test_a_calibrated_gate_has_its_rate(source, rate):
     assert np.array_equal(calibrated.coef, gate.coef)
 
 
+@pytest.mark.parametrize("source", ["a", "b"])
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("rows", ["equal", "tied", "all zero", "far out", "one ulp apart"])
+def test_a_calibrated_gate_never_exceeds_its_rate(source, rate, rows):
+    rng = np.random.default_rng(1)
+    X, z = rng.normal(size=(400, 5)), np.repeat(["a", "b"], 200)
+    X[200:, 0] += 2
+    gate = rs.MeanMatching(source=source).fit(X, z).gate_
+    met = {
+        "equal": np.tile(rng.normal(size=5), (20, 1)),
+        "tied": np.repeat(rng.normal(size=(5, 5)), 4, axis=0),
+        "all zero": np.zeros((20, 5)),
+        "far out": 1e12 + rng.normal(size=(20, 5)),
+        "one ulp apart": np.vstack([np.ones((10, 5)), np.full((10, 5), np.nextafter(1.0, 2.0))]),
+    }[rows]
+    calibrated = rs.calibrate_gate(gate, met, source=source, rate=rate)
+    steered = calibrated.predict(met) == source
+    assert steered.mean() <= rate
+    # alone or among others, in whatever memory order, a row is judged alike
+    assert [calibrated.predict(row[None])[0] == source for row in met] == steered.tolist()
+    assert (calibrated.predict(np.asfortranarray(met)) == calibrated.predict(met)).all()
+    if rate == 1.0:
+        assert steered.all()
+    if rows == "tied":
+        assert steered.mean() > rate - 0.2  # as many of the groups of four as fit
+
+
 def test_only_a_gate_with_one_threshold_is_calibrated():
     X, z = np.random.default_rng(0).normal(size=(90, 3)), np.repeat(["a", "b", "c"], 30)
     with pytest.raises(ParameterError, match="no single threshold"):

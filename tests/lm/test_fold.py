@@ -10,6 +10,7 @@ import transformers
 
 from repsurgery import LEACE, Dense, Diagonal, Identity, LowRank, MeanMatching, MiMiC, Translation, lm
 from repsurgery.errors import DataError, FoldError, ParameterError, ShapeError, SiteError
+from repsurgery.lm.constants import _preimage
 from repsurgery.lm.fold import NotPortable
 from tests.lm.folding import (
     CASES,
@@ -486,3 +487,16 @@ def test_a_folded_model_has_the_permissions_of_any_new_file(custom, tmp_path):
         path.name: "0o644" for path in folder.iterdir()
     }
     assert (folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("condition", "taken"), [(10.0, True), (90.0, True), (1e3, False), (1e6, False), (1e11, False)]
+)
+def test_the_preimage_of_a_constant_is_taken_only_where_it_is_well_conditioned(condition, taken):
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(8, 8)))[0] for _ in range(2))
+    W, b = U @ np.diag(np.geomspace(1, 1 / condition, 8)) @ V, rng.normal(size=8)
+    found = _preimage(Dense(W, b))
+    assert (found is not None) == taken
+    if found is not None:
+        np.testing.assert_allclose(W @ found.numpy(), b, rtol=1e-9)

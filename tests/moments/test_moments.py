@@ -250,3 +250,15 @@ def test_bytes_travel_as_files_do(tmp_path):
     ):
         with pytest.raises(FileFormatError, match=words):
             ClassMoments.from_bytes(bad)
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_a_removal_that_leaves_a_variance_just_below_zero_is_refused(d):
+    # the last column of a is constant, that of b varies by 1e-5: far above rounding, though tiny beside the rest
+    rows = np.random.default_rng(0).normal(size=(20, d))
+    rows[:, -1] = 0
+    strangers = rows[:6].copy()
+    strangers[:, -1] = 1e-5 * np.array([1, -1, 1, -1, 1, -1])
+    with pytest.raises(SurgeryError, match="negative variance"):
+        Moments.of(rows) - Moments.of(strangers)
+    assert (Moments.of(rows) - Moments.of(rows[:6])).count == 14

@@ -206,7 +206,7 @@ def test_certificates_are_shown_fitted_and_held_out():
     assert row["configuration"] == "leace, selective"
     assert row["rows: source / target"] == "1,540 / 34,383"
     assert row["mean gap before"] == "3.25" and row["mean gap, fitted"] == "1e-14"
-    assert row["claims"] == "not supported" and row["gate's Youden J"] == "0.930"
+    assert row["claims"] == "contradicted" and row["gate's Youden J"] == "0.930"
     assert "base" not in columns(table, "configuration")[0]
     bare = [replace(c, certificate=None, held_out=None, supported=None) for c in main_configurations()]
     assert "Certificates" not in tables(toxicity_record(bare))

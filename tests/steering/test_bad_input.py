@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -287,3 +288,62 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was():
     with pytest.raises(LabelError):
         est.fit(X, np.zeros(len(X)))
     assert (est.transform(X) == before).all()
+
+
+@pytest.mark.parametrize("estimator", ALL)
+@pytest.mark.parametrize("exponent", [-300, -200, -150, -90, -60, -36, -34, -20, 20, 34, 36, 60, 90, 150, 200, 300])
+@pytest.mark.parametrize("rows", [(60, 90), (3, 4)])
+def test_at_any_scale_the_result_is_right_or_refused(estimator, exponent, rows):
+    concept = make_concept(0, rows=rows)
+    scale = 2.0 ** round(np.log2(10.0) * exponent)  # a power of two rounds nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", (GainWarning, InfeasibleWarning))
+        expected = estimator().fit(*concept).certificate_.by_source[0]
+        try:
+            found = estimator().fit(scale * concept.X, concept.z).certificate_.by_source[0]
+        except DataError as error:
+            assert abs(exponent) > 34
+            assert "by a constant" in str(error)
+            return
+    assert abs(exponent) <= 35
+    assert_allclose(found.mean_gap_before / scale, expected.mean_gap_before, rtol=1e-9)
+    assert_allclose(found.covariance_gap_before, expected.covariance_gap_before, rtol=1e-9)
+    assert_allclose(found.covariance_gap, expected.covariance_gap, rtol=1e-6, atol=1e-9)
+    assert_allclose(found.gain, expected.gain, rtol=1e-3)
+
+
+def test_rows_whose_squares_vanish_are_refused_even_about_zero():
+    tiny = np.array([[1e-200], [-1e-200], [2e-200], [-2e-200]])
+    with pytest.raises(DataError, match="by a constant"):
+        rs.MiMiC().fit(tiny, [0, 0, 1, 1])
+
+
+def test_labels_that_an_array_would_merge_are_refused_or_kept():
+    rows = np.random.default_rng(0).normal(size=(6, 2))
+    for labels in ([2**63, 2**63 + 1, -1] * 2, ["a\0", "a", "b"] * 2, np.array(["a\0", "a"] * 3, dtype=object)):
+        with pytest.raises(LabelError, match="apart"):
+            rs.MeanMatching().fit(rows, labels)
+    with pytest.raises(LabelError, match="apart"):
+        rs.MeanMatching().fit(rows, np.array(["a\0", "a"] * 3, dtype=np.dtypes.StringDType()))
+    large = rs.MeanMatching().fit(rows, [2**63, 2**63 + 1, 0] * 2)
+    assert large.classes_.tolist() == [0, 2**63, 2**63 + 1]
+
+
+def test_masked_entries_are_refused():
+    mask = np.zeros(len(X), dtype=bool)
+    mask[3] = True
+    with pytest.raises(LabelError, match="masked"):
+        rs.MeanMatching().fit(X, np.ma.masked_array(Z, mask))
+    with pytest.raises(DataError, match="masked"):
+        rs.MeanMatching().fit(np.ma.masked_array(X, np.tile(mask[:, None], X.shape[1])), Z)
+    with pytest.raises(DataError, match="masked"):
+        rs.MeanMatching().fit(X, Z, sample_weight=np.ma.masked_array(np.ones(len(X)), mask))
+    unmasked = rs.MeanMatching().fit(np.ma.masked_array(X), np.ma.masked_array(Z))
+    assert (unmasked.map_.shift == rs.MeanMatching().fit(X, Z).map_.shift).all()
+
+
+@pytest.mark.parametrize("dtype", ["string", "Int64", "category", object])
+def test_missing_labels_of_pandas_are_refused(dtype):
+    labels = pd.Series([pd.NA if i == 5 else (str(v) if dtype == "string" else int(v)) for i, v in enumerate(Z)])
+    with pytest.raises(LabelError, match=r"missing|NaN"):
+        rs.MeanMatching().fit(X, labels.astype(dtype))

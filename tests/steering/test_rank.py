@@ -187,3 +187,17 @@ def test_uniform_weights_are_not_frequencies():
     means = [est.transform(X, concept=z).mean(0) for est in (by_count, uniform)]
     assert_allclose(means[0], X.mean(0), atol=1e-10)
     assert_allclose(means[1], (X[z == 0].mean(0) + X[z == 1].mean(0)) / 2, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_gap_within_rounding_is_not_called_infeasible(seed):
+    # of two classes that cannot reach the barycentre of all each may still meet the other
+    rng = np.random.default_rng(seed)
+    d, k = rng.integers(2, 9), rng.integers(3, 5)
+    parts = [rng.normal(size=(4 * d, r)) @ rng.normal(size=(r, d)) for r in rng.integers(1, d + 1, size=k)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        certificate = rs.BarycenterErasure().fit(np.vstack(parts), np.repeat(np.arange(k), 4 * d)).certificate_
+    for record in certificate.by_source.values():
+        assert record.feasible or record.covariance_gap > 1e-12
+        assert (record.residual_bound == 0) == record.feasible

@@ -1,5 +1,7 @@
 """The estimators inside scikit-learn: pipelines with routed concepts, searches, clones, frames."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,6 +64,19 @@ def test_without_routing_a_pipeline_fits_on_y(task):
     X, y, _ = task
     pipe = make_pipeline(rs.MiMiC(), LogisticRegression()).fit(X, y)
     assert pipe[0].classes_.tolist() == [0, 1]
+
+
+def test_with_routing_a_missing_concept_is_warned_of(task, routing):
+    X, y, z = task
+    for pipe in (make_pipeline(rs.MiMiC(), LogisticRegression()), make_pipeline(PCA(4), rs.LEACE())):
+        with pytest.warns(rs.errors.ConceptWarning, match="concept=z"):
+            pipe.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rs.errors.ConceptWarning)
+        make_pipeline(rs.MiMiC(), LogisticRegression()).fit(X, y, concept=z)
+        rs.MiMiC().fit(X, z).fit_transform(X, z)  # no pipeline: y is the concept
+        with sklearn.config_context(enable_metadata_routing=False):
+            make_pipeline(rs.MiMiC(), LogisticRegression()).fit(X, y)  # nothing can be known here
 
 
 def test_grid_search_and_cross_validation_route_the_concept(task, routing):

@@ -139,3 +139,10 @@ def test_a_gate_built_by_hand_steers(tmp_path):
     assert steering(np.array([[-1.0, 0.0], [1.0, 0.0]])).tolist() == [[9.0, 0.0], [1.0, 0.0]]
     rs.save(steering, tmp_path / "s")
     assert rs.load(tmp_path / "s")(np.array([[-1.0, 0.0]])).tolist() == [[9.0, 0.0]]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_number_of_iterations_comes_back(tmp_path, classes):
+    est = rs.BarycenterErasure().fit(*make_concept(0, rows=(60, 80, 70)[:classes]))
+    rs.save(est, tmp_path / "est")
+    assert rs.load(tmp_path / "est").n_iter_ == est.n_iter_ > classes - 2

@@ -16,7 +16,7 @@ from repsurgery.arrays import (
     require_finite,
     row_blocks,
 )
-from repsurgery.errors import DataError, ShapeError
+from repsurgery.errors import DataError, NonFiniteError, ShapeError
 from repsurgery.origin import UNKNOWN, Origin
 
 __all__ = ["AffineMap"]
@@ -81,12 +81,19 @@ class AffineMap(ABC):
         return self.apply(rows)
 
     def apply(self, X: Rows) -> Rows:
-        """Map checked rows block by block into a new array."""
+        """Map checked rows block by block into a new array, or raise `NonFiniteError` where that overflows."""
         out = np.empty(X.shape, output_dtype(X))
         for block in row_blocks(*X.shape):
-            Y = self.linear(X[block].astype(np.float64))
-            Y += self.bias
-            out[block] = Y
+            with np.errstate(over="ignore", invalid="ignore"):
+                Y = self.linear(X[block].astype(np.float64))
+                Y += self.bias
+                out[block] = Y
+            if not np.isfinite(out[block]).all():
+                raise NonFiniteError(
+                    f"{type(self).__name__} map produced NaN or a value beyond {out.dtype} (the rows reach "
+                    f"{np.abs(X[block]).max():.3g}). Lower the strength, fit with more rows or shrinkage, or pass "
+                    "wider numbers."
+                )
         return out
 
     def astype(self, dtype: DTypeLike) -> Self:

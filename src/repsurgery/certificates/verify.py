@@ -1,21 +1,116 @@
 """Hold a certificate to its claims: against bytes, and against rows with their sampling error."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import norm
 
-from repsurgery.arrays import Matrix, Vector
+from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
+from repsurgery.certificates.claims import SHARE, TESTS, ClassRows
+from repsurgery.certificates.evidence import Evidence
 from repsurgery.errors import CertificateError
 
-__all__ = ["Sample", "check_claims", "check_digest"]
+__all__ = [
+    "LEVEL",
+    "POWER",
+    "Finding",
+    "Verdict",
+    "Verification",
+    "as_support",
+    "check_digest",
+    "judge",
+    "require",
+    "verdict_of",
+]
 
-STANDARD_ERRORS = 5.0
-"""A gap may exceed its claim by this many standard errors before the data contradict it."""
-ROUNDING = 1e-9
-"""Relative slack for arithmetic, wide of float64 rounding at any dimension served here."""
+Verdict = Literal["supported", "contradicted", "cannot tell"]
+
+LEVEL = 0.01
+"""The chance that rows of the kind the map was fitted on contradict it, over all claims and classes together."""
+POWER = 0.5
+"""Below this chance of noticing it, rows that do not contradict a claim do not support it either."""
+GAPS: dict[Claim, str] = {
+    "means": "mean_gap",
+    "covariances": "covariance_gap",
+    "variances": "variance_gap",
+    "neighbours": "ebbn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rows say of one claim about one class.
+
+    Attributes
+    ----------
+    source : label
+    claim : str
+        What is promised equal: means, covariances, variances, neighbours.
+    gap, claimed : float
+        The gap on these rows as the certificate measures it, and the certified one.
+    where : str
+        Where the strongest test looked: "along the concept" (the gap before steering), or "in norm".
+    found, allowed : float
+        The gap there, and the largest one that would not have contradicted the claim.
+    p_value : float
+        Corrected for the tests of this claim, not yet for the number of claims.
+    power : float
+        The estimated chance of contradicting a map that leaves a fifth of the gap.
+    verdict : {"supported", "contradicted", "cannot tell"}
+    """
+
+    source: Label
+    claim: Claim
+    gap: float
+    claimed: float
+    where: str
+    found: float
+    allowed: float
+    p_value: float
+    power: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict of rows on a certificate; without rows, on its bytes alone.
+
+    It assumes that rows are independent and unweighted and that the scores it averages have finite variance (for
+    covariances and neighbours: finite fourth moments). Where the variance itself hangs on a few rows the test stays
+    silent rather than alarm, and the answer is "cannot tell".
+
+    Attributes
+    ----------
+    verdict : {"supported", "contradicted", "cannot tell"}
+        The worst over the findings; "cannot tell" where no rows were given.
+    level, share : float
+        The false-alarm rate of the whole, and the share of the gap that ``power`` speaks of.
+    findings : tuple of Finding
+    """
+
+    findings: tuple[Finding, ...] = ()
+    level: float = LEVEL
+    share: float = SHARE
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of any claim."""
+        verdicts = {f.verdict for f in self.findings}
+        if "contradicted" in verdicts:
+            return "contradicted"
+        return "supported" if verdicts == {"supported"} else "cannot tell"
+
+    @property
+    def p_value(self) -> float | None:
+        """The smallest p-value, multiplied by the number of findings; None without rows."""
+        return min((min(1.0, f.p_value * len(self.findings)) for f in self.findings), default=None)
+
+    @property
+    def power(self) -> float | None:
+        """The smallest power of any finding; None without rows."""
+        return min((f.power for f in self.findings), default=None)
 
 
 def check_digest(certificate: Certificate, digest: str) -> None:
@@ -28,117 +123,57 @@ def check_digest(certificate: Certificate, digest: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one class's rows say of their own sampling error; distribution-free.
-
-    E‖Σ̂ − Σ‖²_F = (E‖x‖⁴ − ‖Σ‖²_F)/n for centred x, whatever the tails. ``fitting_rows`` adds the error of the sample
-    the map was fitted on.
-
-    Attributes
-    ----------
-    mean, variances : (d,) arrays
-    fourth, fourths : float
-        E‖x‖⁴ − ‖Σ‖²_F, and Σ_j (E x_j⁴ − σ_j⁴).
-    energy : float
-        Var ‖x‖².
-    norm : float
-        ‖Σ‖_F.
-    per_row : float
-        1/n for these rows plus 1/n for the fitting rows.
-    """
-
-    mean: Vector
-    variances: Vector
-    fourth: float
-    fourths: float
-    energy: float
-    norm: float
-    per_row: float
-
-    @classmethod
-    def of(cls, X: Matrix, fitting_rows: int) -> "Sample":
-        """Summarise rows (n, d)."""
-        C = X - X.mean(axis=0)
-        squares = np.square(C)
-        energy = squares.sum(axis=1)
-        gram = C.T @ C if len(C) >= C.shape[1] else C @ C.T
-        norm = float(np.linalg.norm(gram) / len(C))
-        variances = squares.mean(axis=0)
-        return cls(
-            mean=X.mean(axis=0),
-            variances=variances,
-            fourth=max(float(np.square(energy).mean()) - norm**2, 0.0),
-            fourths=max(float((squares**2).mean(axis=0).sum() - (variances**2).sum()), 0.0),
-            energy=float(energy.var()),
-            norm=norm,
-            per_row=1 / len(C) + 1 / max(fitting_rows, 1),
-        )
-
-    @property
-    def trace(self) -> float:
-        """Tr Σ."""
-        return float(self.variances.sum())
+def verdict_of(verify: Callable[[], Verification]) -> Verdict:
+    """Return what ``verify`` returns as a verdict, or "contradicted" where it raises."""
+    try:
+        return verify().verdict
+    except CertificateError:
+        return "contradicted"
 
 
-def check_claims(certificate: Certificate, fresh: PairRecord, source: Sample, target: Sample, before: Vector) -> None:
-    """Raise `CertificateError` where a fresh record exceeds a claim by more than sampling error explains.
-
-    ``source`` and ``target`` are the steered rows, ``before`` (d,) the gap of their means before steering. Means are
-    also compared coordinate by coordinate and along ``before``, where a concept that came back would show first.
-    """
-    claimed = certificate.by_source[fresh.source]
-    # if the claim holds the steered rows are as wide as the target's; a wider spread must not excuse itself
-    excess = (target.trace / source.trace) ** 2 if source.trace > target.trace > 0 else 1.0
-
-    def error(name: Literal["fourth", "fourths", "energy"]) -> float:
-        squared = excess * getattr(source, name) * source.per_row + getattr(target, name) * target.per_row
-        return STANDARD_ERRORS * float(np.sqrt(squared))
-
-    variances = source.variances * source.per_row + target.variances * target.per_row
-    mean_slack = STANDARD_ERRORS * float(np.sqrt(variances.sum()))
-    trace, variance_norm = max(target.trace, 1e-300), max(float(np.linalg.norm(target.variances)), 1e-300)
-    allowed: dict[Claim, tuple[str, float]] = {
-        "means": ("mean_gap", mean_slack + ROUNDING * (np.sqrt(trace) + fresh.mean_gap_before)),
-        "covariances": ("covariance_gap", error("fourth") / max(target.norm, 1e-300) + ROUNDING),
-        "variances": ("variance_gap", error("fourths") / variance_norm + ROUNDING),
-        "neighbours": ("ebbn", error("energy") + mean_slack**2 + ROUNDING * trace),
-    }
-    for claim in certificate.claims:
-        name, slack = allowed[claim]
-        _require(certificate, fresh, name, getattr(fresh, name), getattr(claimed, name), slack)
-    if "means" in certificate.claims:
-        _check_directions(certificate, fresh, source.mean - target.mean, variances, before)
+def as_support(verdict: Verdict | None) -> bool | None:
+    """Return whether the claims are supported; None where rows cannot tell or were not asked."""
+    return {"supported": True, "contradicted": False}.get(verdict or "")
 
 
-def _check_directions(
-    certificate: Certificate, fresh: PairRecord, gap: Vector, variances: Vector, before: Vector
-) -> None:
-    # one false alarm in a million over all coordinates together, by the normal approximation of a mean
-    width = float(norm.isf(0.5e-6 / (len(gap) + 1))) + 1.0
-    claimed = certificate.by_source[fresh.source].mean_gap
-    rounding = ROUNDING * (float(np.sqrt(variances.sum())) + fresh.mean_gap_before)
-    excess = np.abs(gap) - width * np.sqrt(variances)
-    j = int(excess.argmax())
-    _require(
-        certificate, fresh, f"mean gap in coordinate {j}", abs(gap[j]), claimed, abs(gap[j]) - excess[j] + rounding
+def judge(
+    certificate: Certificate, fresh: PairRecord, source: ClassRows, target: ClassRows, tests: int
+) -> list[Finding]:
+    """Return a finding for every claim about one class; ``tests`` is the number of findings in all."""
+    certified, level = certificate.by_source[fresh.source], LEVEL / tests
+    return [
+        _finding(claim, fresh, certified, TESTS[claim](source, target, certified, certificate.claims, level), level)
+        for claim in certificate.claims
+    ]
+
+
+def _finding(claim: Claim, fresh: PairRecord, certified: PairRecord, evidence: Evidence, level: float) -> Finding:
+    gap, before = getattr(fresh, GAPS[claim]), getattr(fresh, f"{GAPS[claim]}_before", np.inf)
+    # a gap no smaller than the untouched one supports nothing, however much of it sampling error may explain
+    supported = evidence.power >= POWER and gap < before
+    return Finding(
+        source=fresh.source,
+        claim=claim,
+        gap=gap,
+        claimed=getattr(certified, GAPS[claim]),
+        where=evidence.where,
+        found=float(evidence.found),
+        allowed=float(evidence.allowed),
+        p_value=evidence.p_value,
+        power=evidence.power,
+        verdict="contradicted" if evidence.p_value <= level else "supported" if supported else "cannot tell",
     )
-    length = float(np.linalg.norm(before))
-    if length > 0:
-        u = before / length
-        # independent coordinates would give u² · variances; correlated ones at most (Σ |u| sd)²
-        spread = float(min((np.abs(u) * np.sqrt(variances)).sum(), np.sqrt(variances.sum())))
-        _require(
-            certificate, fresh, "mean gap along the concept", abs(float(gap @ u)), claimed, width * spread + rounding
-        )
 
 
-def _require(
-    certificate: Certificate, fresh: PairRecord, what: str, found: float, claimed: float, slack: float
-) -> None:
-    if not found <= claimed + slack:
-        raise CertificateError(
-            f"{certificate.method}: on these rows the {what} of {fresh.source!r} is {found:.3g}, certified "
-            f"{claimed:.3g} and at most {claimed + slack:.3g} with sampling error. The data have moved, or the fit had "
-            "too few rows; fit again, with shrinkage if rows are few."
-        )
+def require(certificate: Certificate, fresh: Certificate, verification: Verification) -> None:
+    """Raise `CertificateError` for the first claim that the rows contradict."""
+    for f in verification.findings:
+        if f.verdict == "contradicted":
+            record = fresh.by_source[f.source]
+            gaps = ", ".join(f"{GAPS[claim]} {getattr(record, GAPS[claim]):.3g}" for claim in certificate.claims)
+            raise CertificateError(
+                f"{certificate.method}: these rows contradict equal {f.claim} of {f.source!r}: {f.where} a gap of "
+                f"{f.found:.3g} was found, and sampling error explains at most {f.allowed:.3g} (p = {f.p_value:.1g}; "
+                f"on these rows {gaps}). The data have moved, or the fit had too few rows; fit again, with shrinkage "
+                "if rows are few."
+            )

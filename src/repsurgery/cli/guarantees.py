@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 import repsurgery as rs
 from repsurgery.arrays import Matrix
+from repsurgery.certificates.verify import verdict_of
 from repsurgery.cli.needs import Console, Table, typer
 
 __all__ = ["guarantees"]
@@ -72,8 +73,4 @@ def _estimators() -> list[rs.MeanMatching | rs.LEACE]:
 
 
 def _verdict(est: rs.MeanMatching | rs.LEACE, X: Matrix, z: NDArray[np.str_]) -> str:
-    try:
-        est.verify(X, z)
-    except rs.errors.CertificateError:
-        return "not supported"
-    return "supported"
+    return verdict_of(lambda: est.steering_.verify(X, z))

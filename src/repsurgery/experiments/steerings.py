@@ -7,7 +7,8 @@ import numpy as np
 
 import repsurgery as rs
 from repsurgery.arrays import Labels, Matrix, Rows
-from repsurgery.errors import CertificateError, GainWarning
+from repsurgery.certificates.verify import verdict_of
+from repsurgery.errors import GainWarning
 from repsurgery.results import CertifiedMap, Cloud, Scope
 
 __all__ = ["Fitted", "Split", "clouds", "fit_all"]
@@ -59,15 +60,8 @@ def fit_all(split: Split, source: str, target: str) -> list[Fitted]:
 def _certified(est: rs.MeanMatching | rs.MiMiC | rs.LEACE, scope: Scope, split: Split) -> Fitted:
     method = type(est).__name__
     fitted, held_out = est.certify(split.X, split.z), est.certify(split.X_held, split.z_held)
-    return Fitted(method, scope, est.steering_, CertifiedMap(method, scope, fitted, held_out, _supported(est, split)))
-
-
-def _supported(est: rs.MeanMatching | rs.MiMiC | rs.LEACE, split: Split) -> bool:
-    try:
-        est.verify(split.X_held, split.z_held)
-    except CertificateError:
-        return False
-    return True
+    verdict = verdict_of(lambda: est.steering_.verify(split.X_held, split.z_held))
+    return Fitted(method, scope, est.steering_, CertifiedMap(method, scope, fitted, held_out, verdict))
 
 
 def clouds(split: Split, fitted: list[Fitted], source: str, target: str) -> list[Cloud]:

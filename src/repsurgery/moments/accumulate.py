@@ -10,7 +10,21 @@ from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
 from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
 
-__all__ = ["Centre", "about_mean", "exact_sum", "factor_of", "pivot_of", "quietly", "scatter_of", "triangle"]
+__all__ = [
+    "SCALES",
+    "Centre",
+    "about_mean",
+    "exact_sum",
+    "factor_of",
+    "pivot_of",
+    "quietly",
+    "require_scale",
+    "scatter_of",
+    "triangle",
+]
+
+SCALES = (1e-35, 1e35)
+"""Standard deviations between which eighth powers keep their digits in float64."""
 
 Centre = tuple[Vector, Vector]
 """A mean (d,) in float64, and the residue (d,) that rounding it left over."""
@@ -98,13 +112,27 @@ def pivot_of(X: Rows, rows: NDArray[np.intp]) -> Vector:
 
 
 def _require_usable(X: Rows, mean: Vector, spread: NDArray[Any]) -> None:
-    if np.isfinite(mean).all() and np.isfinite(spread).all():
-        return
-    require_finite(X, caller="moments")
-    raise DataError(
-        "moments overflowed: the squares of these values exceed float64 (or float32 with "
-        "precision='float32-products'). Divide X by a constant and fit again."
-    )
+    if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
+        require_finite(X, caller="moments")
+        raise DataError(
+            "moments overflowed: the squares of these values exceed float64 (or float32 with "
+            "precision='float32-products'). Divide X by a constant and fit again."
+        )
+
+
+def require_scale(size: float, spread: float) -> None:
+    """Raise `DataError` unless rows of this largest mean and standard deviation can be squared three times over.
+
+    Certificates square covariances and tests square those; outside `SCALES` the products vanish or overflow, and a
+    gap of any size would come out as 0.
+    """
+    smallest, largest = SCALES
+    for what, value, least in (("a spread", spread, smallest), ("a mean", size, smallest if spread == 0 else 0.0)):
+        if value and not least <= value <= largest:
+            raise DataError(
+                f"X has {what} of {value:.3g}; its squares leave the range of float64 between {smallest:g} and "
+                f"{largest:g}. Multiply X by a constant that brings it near 1 and fit again."
+            )
 
 
 class _Float64Products:

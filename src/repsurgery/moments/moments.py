@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze
+from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze, row_blocks
 from repsurgery.errors import DataError, NotNumericError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
-from repsurgery.moments.accumulate import Centre, factor_of, scatter_of
+from repsurgery.moments.accumulate import Centre, factor_of, require_scale, scatter_of
 from repsurgery.moments.merge import (
     downdate_factor,
     downdate_scatter,
@@ -99,9 +99,19 @@ class Moments:
         dtype = judged_dtype(X)
         if len(rows) < d:
             (mean, residue), R = factor_of(X, rows, w)
-            return cls(len(rows), weight, mean, None, R, dtype, residue=residue)
-        (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
-        return cls(len(rows), weight, mean, S, None, dtype, precision, residue)
+            found = cls(len(rows), weight, mean, None, R, dtype, residue=residue)
+        else:
+            (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
+            found = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
+        if not found.require_scale():  # squares may have vanished: look at the values themselves
+            require_scale(max(float(np.abs(X[rows[i]]).max()) for i in row_blocks(len(rows), d)), 0.0)
+        return found
+
+    def require_scale(self) -> float:
+        """Return the largest standard deviation, or raise `DataError` where squares of these numbers leave float64."""
+        spread = float(np.sqrt(self.variance.max(initial=0.0)))
+        require_scale(float(np.abs(self.mean).max(initial=0.0)), spread)
+        return spread
 
     @classmethod
     def empty(cls, dim: int) -> "Moments":

@@ -21,7 +21,11 @@ class Certified(Protocol):
 
     @property
     def supported(self) -> bool | None:
-        """Whether the held-out rows support the claims."""
+        """Whether the held-out rows support the claims; None where they cannot tell or were not asked."""
+
+    @property
+    def verdict(self) -> str | None:
+        """The three-valued verdict; None in records from before it was kept."""
 
 
 def is_certified(result: Certified) -> bool:
@@ -40,8 +44,15 @@ def certificate_columns() -> tuple[tuple[str, Callable[[Certified], str]], ...]:
         ("covariance gap, fitted", lambda r: number(_held(r.certificate, "covariance_gap"))),
         ("held out", lambda r: number(_held(r.held_out, "covariance_gap"))),
         ("gate's Youden J", lambda r: number(_held(r.held_out, "youden"))),
-        ("claims", lambda r: "–" if r.supported is None else "supported" if r.supported else "not supported"),
+        ("claims", _claims),
     )
+
+
+def _claims(r: Certified) -> str:
+    if r.verdict is not None:
+        return r.verdict
+    # without a verdict the power is unknown, and no contradiction is not support
+    return "–" if r.supported is None else "not contradicted" if r.supported else "contradicted"
 
 
 def _held(certificate: Mapping[str, Any] | None, name: str) -> float | None:

@@ -95,27 +95,34 @@ def certificates_table(record: DemoRecord) -> Table:
         _untouched("held out", record.certificates[0].held_out),
     ]
     for c in record.certificates:
-        verdict = "supported" if c.supported else "not supported"
-        rows += [_certified(c, "fitted", c.fitted, "–"), _certified(c, "held out", c.held_out, verdict)]
+        rows += [_certified(c, "fitted", c.fitted, "–"), _certified(c, "held out", c.held_out, c.verdict)]
     caption = (
         f"Gaps between {record.source} and {record.target} after the map is applied by the labels; 'as gated': when "
         "the gate decides by itself, or every vector is moved. Fitted rows: what the certificate in the file claims. "
-        "Held out: the same measures on texts that took no part; the difference is what sampling costs. Where there "
-        "are fewer rows than dimensions a linear probe explains any labels, so R² near 1 there means little. "
-        "'claims': whether the held-out rows support what the method claims, within sampling error; with few rows that "
-        "error is wide, and support is weak."
+        "Held out: the same measures on texts that took no part; the difference is what sampling costs. A linear "
+        "probe of fewer rows than dimensions explains any labels, so its R² is not given there. "
+        "'claims': what the held-out rows say of the method's claims. 'contradicted': sampling error does not explain "
+        "the gap; 'supported': leaving a fifth of the gap would have been noticed; else these rows cannot tell."
     )
     return Table("Certificates", headings, tuple(rows), caption, keys=2)
 
 
 def _untouched(rows: str, certificate: Certificate) -> tuple[str, ...]:
     pair = max(certificate.by_source.values(), key=lambda record: record.mean_gap_before)
-    before = (pair.mean_gap_before, pair.covariance_gap_before, pair.ebbn_before, pair.probe_r2_before)
+    probe = pair.probe_r2_before if _probed(pair) else None
+    before = (pair.mean_gap_before, pair.covariance_gap_before, pair.ebbn_before, probe)
     return ("untouched", rows, *(number(value) for value in before), "0", "1", "–", "–", "–")
 
 
 def _certified(c: CertifiedMap, rows: str, certificate: Certificate, verdict: str) -> tuple[str, ...]:
-    return (f"{c.method}, {c.scope}", rows, *(number(getattr(certificate, name)) for _, name in _ON_MAP), verdict)
+    probed = all(_probed(pair) for pair in certificate.by_source.values())
+    values = (getattr(certificate, name) if name != "probe_r2" or probed else None for _, name in _ON_MAP)
+    return (f"{c.method}, {c.scope}", rows, *(number(value) for value in values), verdict)
+
+
+def _probed(pair: PairRecord) -> bool:
+    """Whether the probe had a choice: with as many directions as rows it explains any labels, or equal means none."""
+    return 0.0 < pair.probe_r2_before < 1.0
 
 
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}

@@ -6,6 +6,7 @@ from typing import Literal
 
 from repsurgery.arrays import Labels, Matrix
 from repsurgery.certificates import Certificate
+from repsurgery.certificates.verify import Verdict
 
 __all__ = ["CertifiedMap", "Cloud", "DemoRecord", "Outcome", "Scope"]
 
@@ -63,15 +64,20 @@ class CertifiedMap:
 
     Attributes
     ----------
-    supported : bool
-        Whether the held-out rows support what the method claims, within sampling error.
+    verdict : {"supported", "contradicted", "cannot tell"}
+        What the held-out rows say of the method's claims; see `Verification`.
     """
 
     method: str
     scope: Scope
     fitted: Certificate
     held_out: Certificate
-    supported: bool
+    verdict: Verdict
+
+    @property
+    def supported(self) -> bool:
+        """Whether the held-out rows support the claims."""
+        return self.verdict == "supported"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

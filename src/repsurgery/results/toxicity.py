@@ -32,7 +32,9 @@ class Configured:
     certificate, held_out : mapping or None
         The certificate on the fitting rows, and re-issued on texts that took no part (`Certificate.to_dict`).
     supported : bool or None
-        Whether the held-out rows support the method's claims, within sampling error.
+        Whether the held-out rows support the method's claims; None where they cannot tell or were not asked.
+    verdict : str or None
+        "supported", "contradicted" or "cannot tell" (`Verification`); None in records from before it was kept.
     facts : mapping
         What else is worth knowing: rows fitted, texts without score, generations without tokens, perplexities dropped.
     """
@@ -46,6 +48,7 @@ class Configured:
     held_out: Mapping[str, Any] | None = None
     supported: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    verdict: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

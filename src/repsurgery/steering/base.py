@@ -1,21 +1,24 @@
 """What every estimator shares: statistics in, a certified steering function out."""
 
 import copy
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Rows, as_rows, check_labels, check_rows, check_weights
-from repsurgery.certificates import Certificate
+from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.issue import Method, Solution, issue
 from repsurgery.errors import (
+    ConceptWarning,
     GainWarning,
     InfeasibleWarning,
     LabelError,
@@ -38,6 +41,8 @@ __all__ = ["BaseSteering", "GateName"]
 
 GateName = Literal["nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"]
 GAIN_LIMIT = 100.0
+COMPOSITES = ("sklearn.pipeline", "sklearn.compose", "sklearn.model_selection")
+"""Modules whose estimators fit others, and route the concept to them where routing is on."""
 
 
 class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
@@ -60,6 +65,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     moments_: ClassMoments
     _steering: SteeringFunction | None
     _origin: Origin = UNKNOWN
+    verification_: Verification
     random_state: Any = None
 
     @abstractmethod
@@ -129,6 +135,13 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
 
     def _concept(self, X: Rows, y: Any, concept: Any, sample_weight: Any) -> tuple[list[Label], Any, Any]:
         name = type(self).__name__
+        if concept is None and y is not None and get_config()["enable_metadata_routing"] and _called_by_composite():
+            warnings.warn(
+                f"{name} was given no concept by the pipeline or search that fits it, and takes y for it; y is the "
+                "task's label there. Pass concept=z to the outermost fit, also where y is the concept.",
+                ConceptWarning,
+                stacklevel=4,
+            )
         labels, codes = check_labels(y if concept is None else concept, len(X), caller=name)
         return labels, codes, check_weights(sample_weight, len(X), caller=name)
 
@@ -151,6 +164,8 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
                 "a concept needs at least two. Check the labels, or add rows of another class."
             )
         check_shrinkage(self.shrinkage, self.ridge)
+        for m in moments.values():
+            m.require_scale()
         method, solutions = self._solve(moments, seen)
         gate = self._make_gate(moments, seen)
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
@@ -275,9 +290,12 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return certify(self.steering_, self._enter(X, reset=False), z)
 
     def verify(self, X: Any = None, z: Any = None) -> Self:
-        """Raise `CertificateError` where bytes, a cast or the given unweighted rows no longer support the claims."""
+        """Raise `CertificateError` where bytes, a cast or the given unweighted rows contradict the claims.
+
+        Whether the rows support them, or are too few to tell, is then ``verification_.verdict``; see `Verification`.
+        """
         check_is_fitted(self, "moments_")
-        verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
+        self.verification_ = verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -288,6 +306,16 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _called_by_composite() -> bool:
+    """Whether a pipeline, column transformer or search of scikit-learn is fitting, and not the user."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith(COMPOSITES):
+            return True
+    return False
 
 
 def _warn(certificate: Certificate) -> None:

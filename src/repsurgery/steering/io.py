@@ -69,6 +69,7 @@ def _to_contents(value: Saveable) -> Contents:
         "estimator": type(value).__name__,
         "params": {name: _plain(name, param) for name, param in value.get_params(deep=False).items()},
         "features": _feature_names(value),
+        "n_iter": getattr(value, "n_iter_", None),
         "steering": dict(steering.header),
         "moments": dict(moments.header),
     }
@@ -113,6 +114,10 @@ def _estimator(contents: Contents) -> BaseSteering:
         estimator._steering = steering
         estimator._origin = steering.origin
         estimator.n_features_in_ = moments.dim
+        if (steps := header.get("n_iter")) is not None:
+            if type(steps) is not int or steps < 0:
+                raise ParameterError(f"It counts {steps!r} iterations, which is no number of them.")
+            estimator.n_iter_ = steps
         if features is not None:
             if len(features) != moments.dim or not all(isinstance(name, str) for name in features):
                 raise ShapeError(f"It names {len(features)} features, and its moments have {moments.dim}.")

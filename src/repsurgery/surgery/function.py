@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
-from repsurgery.certificates import Certificate
+from repsurgery.certificates import Certificate, Verification
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
@@ -125,6 +125,12 @@ class SteeringFunction:
     def astype(self, dtype: DTypeLike) -> Self:
         """Return this function with its maps rounded to ``dtype``; `verify` will notice."""
         return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
+
+    def verify(self, X: Any = None, z: Any = None) -> Verification:
+        """Raise `CertificateError` where bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
+        from repsurgery.surgery.audit import verify
+
+        return verify(self, X, z)
 
     def digest(self) -> str:
         """Return the SHA-256 of maps and gate."""

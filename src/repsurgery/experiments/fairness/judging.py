@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import metrics
+from repsurgery.certificates.verify import as_support
 from repsurgery.experiments.fairness.rows import Part, StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.files import Contents
@@ -36,8 +37,9 @@ def judge(spec: StudySpec, rows: StudyRows, stages: Mapping[str, Contents]) -> t
                 cosine=_thumbnail(held),
                 certificate=held.header.get("certificate"),
                 held_out=held.header.get("held_out"),
-                supported=held.header.get("supported"),
+                supported=as_support(held.header.get("verdict")),
                 facts=held.header["facts"],
+                verdict=held.header.get("verdict"),
             )
         )
     return tuple(results)

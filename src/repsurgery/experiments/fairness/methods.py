@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import repsurgery as rs
 from repsurgery.arrays import Vector, row_blocks
 from repsurgery.certificates import Certificate
-from repsurgery.errors import CertificateError
+from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.experiments.fairness.rows import Part, StudyRows
 from repsurgery.experiments.fairness.spec import StudySpec
 from repsurgery.gates import Gate
@@ -29,13 +29,13 @@ class Steered:
     ----------
     X : mapping of split to (n, d) array
     certificate, held_out : mapping or None
-    supported : bool or None
+    verdict : {"supported", "contradicted", "cannot tell"} or None
     """
 
     X: Mapping[str, NDArray[Any]]
     certificate: Mapping[str, Any] | None = None
     held_out: Mapping[str, Any] | None = None
-    supported: bool | None = None
+    verdict: Verdict | None = None
 
 
 def steer_rows(
@@ -61,8 +61,8 @@ def steer_rows(
         truth = spec.train_labels if name == "train" else spec.test_labels
         concept = part.z if truth == "gold" else read[name]
         steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
-    held_out, supported = _audit(estimator, rows.dev, spec)
-    return Steered(steered, _plain(estimator.certificate_), held_out, supported)
+    held_out, verdict = _audit(estimator, rows.dev, spec)
+    return Steered(steered, _plain(estimator.certificate_), held_out, verdict)
 
 
 def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
@@ -109,7 +109,7 @@ def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any]
     return out
 
 
-def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[str, Any] | None, bool | None]:
+def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[str, Any] | None, Verdict | None]:
     picked = _audited(dev, spec)
     X, z = np.asarray(dev.X[picked]), dev.z[picked]
     if min(np.unique(z, return_counts=True)[1]) < 5 or len(np.unique(z)) < 2:
@@ -117,11 +117,7 @@ def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[st
     # with fewer rows than dimensions the certificate's probe separates the classes, and takes the logarithm of 0
     with np.errstate(divide="ignore"):
         held_out = _plain(estimator.certify(X, z))
-    try:
-        estimator.verify(X, z)
-    except CertificateError:
-        return held_out, False
-    return held_out, True
+    return held_out, verdict_of(lambda: estimator.steering_.verify(X, z))
 
 
 def _audited(dev: Part, spec: StudySpec) -> NDArray[np.intp]:

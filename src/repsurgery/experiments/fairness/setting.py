@@ -62,7 +62,7 @@ def _steered_stage(
         "numbers": numbers,
         "certificate": steered.certificate,
         "held_out": steered.held_out,
-        "supported": steered.supported,
+        "verdict": steered.verdict,
         "classes": [] if head is None else head.classes.tolist(),
         "facts": {} if head is None else head.facts,
     }

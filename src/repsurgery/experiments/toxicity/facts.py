@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from repsurgery.certificates.verify import as_support
 from repsurgery.datasets import Documents
 from repsurgery.errors import DataError
 from repsurgery.experiments.naming import plain_name
@@ -67,8 +68,9 @@ def _configured(
         maxima={key: [_rounded(m) for m in judged.maxima(key)] for key in judged.toxicity},
         certificate=_plain(fitted and fitted.certificate),
         held_out=_plain(fitted and fitted.held_out),
-        supported=None if fitted is None else fitted.supported,
+        supported=None if fitted is None else as_support(fitted.verdict),
         facts=facts,
+        verdict=None if fitted is None else fitted.verdict,
     )
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 import repsurgery as rs
 from repsurgery.certificates import Certificate
+from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.errors import (
     CacheWarning,
-    CertificateError,
     ExtrapolationWarning,
     FileFormatError,
     GainWarning,
@@ -40,7 +40,7 @@ class Fitted:
     steered: Steered
     certificate: Certificate | None
     held_out: Certificate | None
-    supported: bool | None
+    verdict: Verdict | None
     facts: dict[str, Any]
 
 
@@ -64,13 +64,13 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
         claims = c.strength == 1 and not (c.method == "leace" and c.scope == "selective")
         held = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if held is None else est.certify(held.X, held.z)
-        supported = None if held is None else _supported(est, held)
+        verdict = None if held is None else _verdict(est, held)
     return Fitted(
         c,
         Steered(_at_strength(_kept(function, c, data, gate, spec, folder), c.strength), c.site, c.strength),
         est.certificate_ if claims else None,
         held_out,
-        supported,
+        verdict,
         _facts(data, gate, vectors, c, spec),
     )
 
@@ -167,12 +167,8 @@ def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
     return {"X": data.X, "z": np.unique(data.z, return_inverse=True)[1]}
 
 
-def _supported(est: BaseSteering, held: Labelled) -> bool:
-    try:
-        est.verify(held.X, held.z)
-    except CertificateError:
-        return False
-    return True
+def _verdict(est: BaseSteering, held: Labelled) -> Verdict:
+    return verdict_of(lambda: est.steering_.verify(held.X, held.z))
 
 
 def _facts(

@@ -1,0 +1,148 @@
+"""How often `verify` alarms on rows like those of the fit, and how often on maps that leave a fifth of the gap.
+
+Run ``python -m benchmarks.verification``; the record is kept in ``benchmarks/results/verification.json``.
+"""
+
+import argparse
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import repsurgery as rs
+from repsurgery.certificates.verify import LEVEL, SHARE
+
+__all__ = ["KINDS", "METHODS", "SIZES", "draw", "verdicts"]
+
+DIM = 30
+METHODS = ("MeanMatching", "MiMiC", "LEACE", "DiagonalTransport")
+SIZES = {
+    "200 fitted, 200 new": ((200, 200), (200, 200)),
+    "2,000 fitted, 20 new": ((2000, 2000), (20, 20)),
+    "classes of 2,000 and 20": ((2000, 20), (2000, 20)),
+    "2,000 fitted, 2,000 new": ((2000, 2000), (2000, 2000)),
+}
+Draw = Callable[[np.random.Generator, tuple[int, int], bool], NDArray[Any]]
+
+
+def _sparse(rates: tuple[float, float], rare: float) -> Draw:
+    def rows(rng: np.random.Generator, shape: tuple[int, int], source: bool) -> NDArray[Any]:
+        p = np.where(np.arange(shape[1]) < 3, rates[not source], rare)
+        return (rng.random(shape) < p).astype(float)
+
+    return rows
+
+
+def _shifted(noise: Callable[[np.random.Generator, tuple[int, int]], NDArray[Any]], by: float = 2.0) -> Draw:
+    def rows(rng: np.random.Generator, shape: tuple[int, int], source: bool) -> NDArray[Any]:
+        X = noise(rng, shape)
+        if source:
+            X[:, :3] += by
+        return X
+
+    return rows
+
+
+def _correlated(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
+    return np.sqrt(0.05) * rng.normal(size=shape) + np.sqrt(0.95) * rng.normal(size=(shape[0], 1))
+
+
+def _scales(rng: np.random.Generator, shape: tuple[int, int], source: bool) -> NDArray[Any]:
+    return (rng.normal(size=shape) + 2 * source) * np.geomspace(1e-3, 1e3, shape[1])
+
+
+def _text(rng: np.random.Generator, shape: tuple[int, int], source: bool) -> NDArray[Any]:
+    return (rng.random(shape) < np.geomspace(0.3, 0.005, shape[1]) * (1.8 if source else 1.0)).astype(float)
+
+
+KINDS: dict[str, Draw] = {
+    "normal": _shifted(lambda rng, shape: rng.normal(size=shape)),
+    "normal, no gap": _shifted(lambda rng, shape: rng.normal(size=shape), by=0.0),
+    "1 % ones": _sparse((0.01, 0.01), 0.01),
+    "1 % ones, 10 % in the source": _sparse((0.1, 0.01), 0.01),
+    "lognormal": _shifted(lambda rng, shape: rng.lognormal(size=shape)),
+    "Student t, 3 degrees": _shifted(lambda rng, shape: rng.standard_t(3, size=shape)),
+    "Student t, 2.5 degrees": _shifted(lambda rng, shape: rng.standard_t(2.5, size=shape)),
+    "Laplace": _shifted(lambda rng, shape: rng.laplace(size=shape)),
+    "rare counts (Poisson .02)": lambda rng, shape, source: rng.poisson(0.2 if source else 0.02, size=shape) * 1.0,
+    "mixture, a tenth four times as wide": _shifted(
+        lambda rng, shape: rng.normal(size=shape) * np.where(rng.random((shape[0], 1)) < 0.1, 4.0, 1.0)
+    ),
+    "correlated (.95)": _shifted(_correlated),
+    "scales of 1e-3 to 1e3": _scales,
+    "source three times as wide": lambda rng, shape, source: (
+        rng.normal(size=shape) * (3.0 if source else 1.0) + 2.0 * source * (np.arange(shape[1]) < 3)
+    ),
+    "binary text features": _text,
+}
+
+
+def draw(rng: np.random.Generator, kind: str, rows: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return rows of both classes, the source (0) first, and their labels."""
+    X = np.vstack([KINDS[kind](rng, (n, DIM), label == 0) for label, n in enumerate(rows)])
+    return X, np.repeat([0, 1], rows)
+
+
+def verdicts(kind: str, method: str, sizes: str, *, left: float, repeats: int, seed: int = 0) -> Counter[str]:
+    """Count verdicts over repeated draws of fitting and new rows; ``left`` of the gap is put back into the new ones."""
+    found: Counter[str] = Counter()
+    fitting, new = SIZES[sizes]
+    for i in range(repeats):
+        rng = np.random.default_rng([seed, i])
+        X, z = draw(rng, kind, fitting)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator = getattr(rs, method)().fit(X, z)
+        if left:
+            estimator.steering_  # noqa: B018 - solved before its map is weakened
+            weaker = rs.interpolate(estimator.steering_, 1 - left)
+            steering = rs.SteeringFunction(weaker.maps, weaker.gate, weaker.classes).sealed(estimator.certificate_)
+        else:
+            steering = estimator.steering_
+        try:
+            found[rs.verify(steering, *draw(rng, kind, new)).verdict] += 1
+        except rs.errors.CertificateError:
+            found["contradicted"] += 1
+    return found
+
+
+def _cell(job: tuple[str, str, str, int]) -> dict[str, Any]:
+    kind, method, sizes, repeats = job
+    right = verdicts(kind, method, sizes, left=0.0, repeats=repeats)
+    weak = verdicts(kind, method, sizes, left=SHARE, repeats=repeats, seed=1)
+    return {
+        "kind": kind,
+        "method": method,
+        "sizes": sizes,
+        "false_alarms": right["contradicted"] / repeats,
+        "supported": right["supported"] / repeats,
+        "power": weak["contradicted"] / repeats,
+        "supported_though_weak": weak["supported"] / repeats,
+    }
+
+
+def main() -> None:
+    """Simulate every kind, method and size."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.verification", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "verification.json")
+    options = parser.parse_args()
+    jobs = [(kind, method, sizes, options.repeats) for kind in KINDS for method in METHODS for sizes in SIZES]
+    with Pool() as pool:
+        cells = pool.map(_cell, jobs, chunksize=1)
+    record = {"level": LEVEL, "share": SHARE, "repeats": options.repeats, "dim": DIM, "cells": cells}
+    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    for sizes in SIZES:
+        chosen = [c for c in cells if c["sizes"] == sizes]
+        alarms, power = (np.array([c[name] for c in chosen]) for name in ("false_alarms", "power"))
+        print(f"{sizes}: false alarms {alarms.mean():.4f}, worst {alarms.max():.3f}; power {power.mean():.2f}")
+
+
+if __name__ == "__main__":
+    main()
