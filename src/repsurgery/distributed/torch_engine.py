@@ -60,7 +60,7 @@ _Summary = dict[Label, Moments]
 
 
 def _summary(moments: ClassMoments) -> _Summary:
-    return {label: replace(m, dense=None, factor=None) for label, m in moments.items()}
+    return {label: replace(m, dense=None, factor=np.zeros((0, m.dim))) for label, m in moments.items()}
 
 
 def _gathered(distributed: Any, value: _Summary, group: Any) -> list[_Summary]:
