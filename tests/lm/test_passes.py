@@ -374,6 +374,15 @@ def test_a_backward_pass_outside_the_block_is_refused():
         gradients(model, ids, mask, inside=False)
 
 
+def test_a_forward_pass_outside_the_block_is_refused():
+    ids, mask = prompts("right")
+    model = tiny_model("llama").train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    loss = run_with_gradient(model, ids, mask)
+    with pytest.raises(PassError, match="forward was made outside"), lm.steer(model, {"embeddings": ONES}):
+        loss.backward()
+
+
 def test_checkpointing_is_left_as_it_was():
     model = tiny_model("llama").train()
     model.gradient_checkpointing_enable()

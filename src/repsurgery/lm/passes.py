@@ -47,7 +47,7 @@ def call_of(arguments: Mapping[str, Any], prepare: Any = None) -> Call:
     """
     # a call that goes on from a cache may bring the new tokens alone, but then its mask spans the whole sequence
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    lengths = [tensors[name].shape[1] for name in _INPUTS if name in tensors]
+    lengths = [tensors[name].shape[1] for name in _INPUTS if name in tensors and tensors[name].ndim in (2, 3)]
     # without any input, generate starts from one token of its own
     prompt = max(lengths) if lengths else (None if tensors else 1)
     carried = _cached(arguments) is None

@@ -153,6 +153,11 @@ def _visit(watch: Watch, block: Block, name: str, rows: RowSteering, positions: 
 
 def _chosen(watch: Watch, state: torch.Tensor, positions: Positions) -> torch.Tensor | bool:
     forward = watch.current
+    if forward is None and watch.repeats_a_foreign_pass():
+        raise PassError(
+            "The backward pass runs a checkpointed layer again whose forward was made outside this steering block. "
+            "Call forward and backward() inside the same block."
+        )
     if forward is None and positions != "all":
         raise PassError(
             f"This module was called on its own, outside a pass of its model, so positions={positions!r} cannot be "

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from repsurgery.errors import PassError
@@ -90,6 +91,11 @@ class Watch:
         """The pass now running; None where a module is called on its own."""
         running = self._passes.running
         return running[-1][1] if running else None
+
+    def repeats_a_foreign_pass(self) -> bool:
+        """Return whether a backward pass runs a checkpointed layer again whose forward was made outside every block."""
+        checkpointed = any(name == _CHECKPOINT for _, name, _, _ in self._shadows)
+        return checkpointed and torch._C._current_graph_task_id() != -1
 
     def intact(self) -> bool:
         """Return whether every hook of this watch still stands."""
