@@ -1,7 +1,10 @@
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from repsurgery.experiments.steerings import Split, fit_all
 from repsurgery.report import certificates_table, outcomes_table
 from repsurgery.report.tables import number
 from tests.report.records import small_record
@@ -34,3 +37,16 @@ def test_tables_have_as_many_cells_as_headings():
 
 def test_dropped_generations_are_told():
     assert "(1 dropped)" in outcomes_table(small_record()).rows[1][4]
+
+
+def test_few_rows_support_nothing_and_show_no_probe_that_explains_everything():
+    rng = np.random.default_rng(0)
+    z = np.repeat(["rude", "courteous"], 20)
+    rows = [rng.normal(size=(40, 100)) + 0.5 * (z == "rude")[:, None] for _ in range(2)]
+    fitted = fit_all(Split(rows[0], z, rows[1], z), "rude", "courteous")
+    certified = tuple(f.certified for f in fitted if f.certified is not None)
+    table = certificates_table(replace(small_record(), certificates=certified))
+    probe, claims = (table.headings.index(name) for name in ("probe R²", "claims"))
+    assert {row[claims] for row in table.rows if row[1] == "held out"} == {"–", "cannot tell"}
+    assert {row[probe] for row in table.rows if row[1] == "held out"} == {"–"}
+    assert {row[claims] for row in table.rows if row[1] == "fitted"} == {"–"}
