@@ -115,15 +115,17 @@ def verdicts(kind: str, method: str, sizes: str, *, left: float, repeats: int, s
 def _cell(job: tuple[str, str, str, int]) -> dict[str, Any]:
     kind, method, sizes, repeats = job
     right = verdicts(kind, method, sizes, left=0.0, repeats=repeats)
-    weak = verdicts(kind, method, sizes, left=SHARE, repeats=repeats, seed=1)
+    # twenty rows notice no fifth of any gap; that need not be simulated
+    powered = min(SIZES[sizes][1]) >= 200
+    weak = verdicts(kind, method, sizes, left=SHARE, repeats=repeats if powered else 0, seed=1)
     return {
         "kind": kind,
         "method": method,
         "sizes": sizes,
         "false_alarms": right["contradicted"] / repeats,
         "supported": right["supported"] / repeats,
-        "power": weak["contradicted"] / repeats,
-        "supported_though_weak": weak["supported"] / repeats,
+        "power": weak["contradicted"] / repeats if powered else None,
+        "supported_though_weak": weak["supported"] / repeats if powered else None,
     }
 
 
@@ -140,8 +142,9 @@ def main() -> None:
     options.output.write_text(json.dumps(record, indent=1) + "\n")
     for sizes in SIZES:
         chosen = [c for c in cells if c["sizes"] == sizes]
-        alarms, power = (np.array([c[name] for c in chosen]) for name in ("false_alarms", "power"))
-        print(f"{sizes}: false alarms {alarms.mean():.4f}, worst {alarms.max():.3f}; power {power.mean():.2f}")
+        alarms, power = ([c[name] for c in chosen if c[name] is not None] for name in ("false_alarms", "power"))
+        print(f"{sizes}: false alarms {np.mean(alarms):.4f}, worst {max(alarms):.3f}", end="")
+        print(f"; power {np.mean(power):.2f}" if power else "")
 
 
 if __name__ == "__main__":

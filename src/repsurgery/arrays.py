@@ -120,8 +120,8 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
         )
     classes, codes = np.unique(z, return_inverse=True)
     found = classes.tolist()
-    if z.dtype.kind == "T":
-        _require_kept(found, np.array(found), caller)  # classes are compared as fixed-width strings from here on
+    if z.dtype.kind in "uT":
+        _require_kept(found, np.array(found), caller)  # from here on classes are a list, and arrays made of it
     return found, codes
 
 

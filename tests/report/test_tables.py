@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import repsurgery as rs
+from repsurgery.experiments.steerings import Split, fit_all
 from repsurgery.report import certificate_table, certificates_table, outcomes_table
 from repsurgery.report.tables import number
 from tests.report.records import small_record
@@ -45,3 +47,16 @@ def test_every_target_is_named_also_one_that_counts_as_nothing(labels):
     X, z = make_concept(0)
     certificate = rs.MeanMatching(source=source, target=target).fit(X, np.array(labels)[z]).certificate_
     assert certificate_table(certificate).headings == ("measure", f"{source} → {target}")
+
+
+def test_few_rows_support_nothing_and_show_no_probe_that_explains_everything():
+    rng = np.random.default_rng(0)
+    z = np.repeat(["rude", "courteous"], 20)
+    rows = [rng.normal(size=(40, 100)) + 0.5 * (z == "rude")[:, None] for _ in range(2)]
+    fitted = fit_all(Split(rows[0], z, rows[1], z), "rude", "courteous")
+    certified = tuple(f.certified for f in fitted if f.certified is not None)
+    table = certificates_table(replace(small_record(), certificates=certified))
+    probe, claims = (table.headings.index(name) for name in ("probe R²", "claims"))
+    assert {row[claims] for row in table.rows if row[1] == "held out"} == {"–", "cannot tell"}
+    assert {row[probe] for row in table.rows if row[1] == "held out"} == {"–"}
+    assert {row[claims] for row in table.rows if row[1] == "fitted"} == {"–"}

@@ -325,8 +325,10 @@ def test_labels_that_an_array_would_merge_are_refused_or_kept():
             rs.MeanMatching().fit(rows, labels)
     with pytest.raises(LabelError, match="apart"):
         rs.MeanMatching().fit(rows, np.array(["a\0", "a"] * 3, dtype=np.dtypes.StringDType()))
-    large = rs.MeanMatching().fit(rows, [2**63, 2**63 + 1, 0] * 2)
-    assert large.classes_.tolist() == [0, 2**63, 2**63 + 1]
+    with pytest.raises(LabelError, match="apart"):
+        rs.MeanMatching().fit(rows, np.array([2**63, 2**63 + 1, 0] * 2, dtype=np.uint64))
+    large = rs.MeanMatching().fit(rows, [2**63, 2**63 + 1] * 3)
+    assert large.classes_.tolist() == [2**63, 2**63 + 1]
 
 
 def test_masked_entries_are_refused():

@@ -109,20 +109,19 @@ def certificates_table(record: DemoRecord) -> Table:
 
 def _untouched(rows: str, certificate: Certificate) -> tuple[str, ...]:
     pair = max(certificate.by_source.values(), key=lambda record: record.mean_gap_before)
-    probe = pair.probe_r2_before if _probed(pair) else None
-    before = (pair.mean_gap_before, pair.covariance_gap_before, pair.ebbn_before, probe)
+    before = (pair.mean_gap_before, pair.covariance_gap_before, pair.ebbn_before, _probed(pair.probe_r2_before))
     return ("untouched", rows, *(number(value) for value in before), "0", "1", "–", "–", "–")
 
 
 def _certified(c: CertifiedMap, rows: str, certificate: Certificate, verdict: str) -> tuple[str, ...]:
-    probed = all(_probed(pair) for pair in certificate.by_source.values())
-    values = (getattr(certificate, name) if name != "probe_r2" or probed else None for _, name in _ON_MAP)
+    values = [getattr(certificate, name) for _, name in _ON_MAP]
+    values[3] = _probed(certificate.probe_r2)
     return (f"{c.method}, {c.scope}", rows, *(number(value) for value in values), verdict)
 
 
-def _probed(pair: PairRecord) -> bool:
-    """Whether the probe had a choice: with as many directions as rows it explains any labels, or equal means none."""
-    return 0.0 < pair.probe_r2_before < 1.0
+def _probed(r2: float) -> float | None:
+    """Return R² unless it is 1, which says of rows fewer than dimensions only that they are few."""
+    return r2 if r2 < 1 - 1e-9 else None
 
 
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
@@ -142,8 +141,8 @@ def certificate_table(certificate: Certificate) -> Table:
         ("covariance gap", lambda p: number(p.covariance_gap)),
         ("EBBN before", lambda p: number(p.ebbn_before)),
         ("EBBN", lambda p: number(p.ebbn)),
-        ("probe R² before", lambda p: number(p.probe_r2_before)),
-        ("probe R²", lambda p: number(p.probe_r2)),
+        ("probe R² before", lambda p: number(_probed(p.probe_r2_before))),
+        ("probe R²", lambda p: number(_probed(p.probe_r2))),
         ("cost", lambda p: number(p.cost)),
         ("optimal cost", lambda p: number(p.optimal_cost)),
         ("gain", lambda p: number(p.gain)),
