@@ -9,9 +9,11 @@ from torch import nn
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import PassError, SiteError
+from repsurgery.errors import ParameterError, PassError, SiteError
+from repsurgery.lm.block import Block
+from repsurgery.lm.reread import reread
 from tests.lm.tiny_models import CONTEXT, VOCABULARY, WIDTH, texts, tiny_model, tiny_tokenizer
-from tests.lm.tools import DEPTH, assert_close, prompts, random_map, run
+from tests.lm.tools import DEPTH, assert_close, gated, prompts, random_map, run, split_gate
 
 POSITIONS = ["all", "generated", "prompt", "last"]
 SETTINGS = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
@@ -114,6 +116,36 @@ def test_samples_of_a_prompt_tuned_model_do_not_depend_on_their_batch():
     options = {"n": 3, "max_new_tokens": 4, "progress": False, "steering": {"final": random_map()}}
     found = [lm.generate(model, tokenizer, ["w1 w2 w3", "w4 w5 w6"], batch_size=size, **options) for size in (1, 6)]
     assert found[0] == found[1]
+
+
+@ignoring_position_ids
+@pytest.mark.parametrize("kind", ["prompt", "prefix"])
+def test_tuned_models_are_scored_as_they_compute(kind):
+    model, tokenizer = tuned(kind), tiny_tokenizer()
+    prompt, continuation = "w1 w2 w3", " w4 w5"
+    ids = tokenizer(prompt + continuation, return_tensors="pt").input_ids
+    with torch.no_grad():
+        log_p = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -ids.shape[1] :].log_softmax(dim=-1)
+    truth = float(log_p[3:5].gather(1, ids[0, 4:6, None]).sum())
+    assert float(sum(lm.log_likelihoods(model, tokenizer, [prompt], [continuation], progress=False)[0].values)) == (
+        pytest.approx(truth, rel=1e-4)
+    )
+    (found,) = lm.surprises(model, tokenizer, [prompt], [[continuation]], progress=False)
+    assert found[0].nll == pytest.approx(-truth, rel=1e-4)
+    with pytest.raises(ParameterError, match="log_likelihoods"):
+        lm.document_perplexity(model, tokenizer, ["w1 w2"], {"base": None}, progress=False)
+
+
+@ignoring_position_ids
+def test_rereading_a_prompt_tuned_model_repeats_its_decisions():
+    model, tokenizer = tuned("prompt"), tiny_tokenizer()
+    gate = split_gate(model.get_base_model(), "final", *prompts())
+    steering = {"final": gated(rs.Translation(np.zeros(WIDTH)), gate)}
+    with lm.steer(model, steering, positions="generated") as steered:
+        generations = lm.generate(model, tokenizer, ["w1 w2 w3"], n=4, max_new_tokens=4, batch_size=1, progress=False)
+    found = [code for one in reread(model, tokenizer, generations, gate=gate, progress=False) for code in one.codes]
+    assert np.mean(found) == pytest.approx(steered.steered_share["final"])
+    assert 0 < np.mean(found) < 1
 
 
 # --- caches that hold states ------------------------------------------------------------------------------------------
@@ -219,6 +251,73 @@ def test_padding_is_seen_through_wrappers(side):
     assert touched(model, "final", lambda: parallel(ids, mask), call_through=parallel) == mask.tolist()
     found = touched(scorer, "backbone.model.norm", lambda: scorer({"ids": ids, "real": mask}))
     assert found == mask.tolist()
+
+
+def test_a_replaced_forward_hides_no_padding():
+    ids, mask = prompts()
+    model = tiny_model("llama")
+    original = model.forward
+    model.forward = lambda *args, **kwargs: original(*args, **kwargs)
+    base = model.model
+    base.forward = (lambda forward: lambda *args, **kwargs: forward(*args, **kwargs))(base.forward)
+    assert touched(model, "final", lambda: model(ids, mask)) == mask.tolist()
+
+
+class Plain(nn.Module):
+    """A model of no library whose mask has a name of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, real=None):
+        return self.layer(x)
+
+
+def test_what_may_be_a_mask_with_padding_is_refused():
+    model, x = Plain(), torch.randn(2, 3, WIDTH)
+    with torch.no_grad(), lm.steer(model, {"layer": ONES}):
+        assert torch.equal(
+            model(x, torch.ones(2, 3)), nn.functional.linear(x, model.layer.weight, model.layer.bias) + 1
+        )
+    with pytest.raises(PassError, match="Padding cannot be told"), lm.steer(model, {"layer": ONES}):
+        model(x, torch.tensor([[0, 1, 1], [1, 1, 1]]))
+
+
+def test_a_model_that_keeps_its_cache_inside_is_understood(monkeypatch):
+    torch.manual_seed(0)
+    config = transformers.RecurrentGemmaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
+        lru_width=WIDTH, attention_window_size=16, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = transformers.RecurrentGemmaForCausalLM(config).eval()
+    ids = torch.tensor([[1, 5, 6, 7, 8, 9]])
+    assert steered_positions(model, ids, "prompt", monkeypatch) == 6
+    assert steered_positions(model, ids, "generated", monkeypatch) == 5
+
+
+def steered_positions(model, ids, positions, monkeypatch):
+    """Return how many positions one call of generate asks the steering about."""
+    asked = []
+    monkeypatch.setattr(Block, "count_rows", lambda self, site, n, steered: asked.append(n))
+    with lm.steer(model, {"model.layers.0": ONES}, positions=positions):
+        model.generate(ids, attention_mask=torch.ones_like(ids), **SETTINGS)
+    return sum(asked)
+
+
+def test_generate_of_a_model_around_the_steered_one_is_refused_where_its_prompt_matters():
+    model = tiny_model("llama")
+    ids, mask = prompts()
+    with lm.steer(model, {"layers.0": random_map(size=0.6)}, positions="generated"):
+        expected = model.generate(ids, attention_mask=mask, **SETTINGS)
+    with lm.steer(model.model, {"layers.0": random_map(size=0.6)}, positions="generated"):
+        assert torch.equal(model.generate(ids, attention_mask=mask, **SETTINGS), expected)
+    for positions in ("prompt", "last"):
+        with (
+            pytest.raises(PassError, match="outside a call of generate"),
+            lm.steer(model.model, {"layers.0": ONES}, positions=positions),
+        ):
+            model.generate(ids, attention_mask=mask, **SETTINGS)
 
 
 def test_outside_every_model_only_all_can_be_answered():

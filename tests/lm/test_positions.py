@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from repsurgery.errors import ParameterError, PassError
-from repsurgery.lm.passes import forward_of
+from repsurgery.lm.passes import call_of, forward_of
 from repsurgery.lm.positions import Forward, check_positions
 
 LEFT = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
@@ -101,6 +101,34 @@ def test_virtual_tokens_are_left_alone_and_counted_out():
     step = {"length": 1, "virtual": 3, "offset": 7, "prompt": 4, "mask": None}
     assert chosen("generated", **step) is True
     assert chosen("prompt", **step) is False
+
+
+def test_padding_of_a_short_prompt_is_seen_behind_virtual_tokens():
+    # the prompt is read in chunks: two of its tokens lie behind three virtual ones and two others
+    mask = torch.cat([torch.ones(2, 3).long(), LEFT.flip(1)], dim=1)
+    assert chosen("all", length=2, offset=5, virtual=3, prompt=4, mask=mask) == [[0, 0], [1, 1]]
+
+
+def test_a_static_cache_may_have_room_for_no_more_than_the_prompt():
+    allowed = torch.ones(4, 4).tril().bool() & LEFT.bool()[:, None, None, :]
+    assert chosen("all", mask=allowed, offset=2) == LEFT.tolist()
+
+
+def test_a_pass_that_continues_a_cache_outside_generate_has_no_prompt():
+    step = {"length": 1, "offset": 4, "prompt": None, "mask": None}
+    assert chosen("all", **step) is True
+    assert chosen("generated", **step) == [[1], [1]]
+    for positions in ("prompt", "last"):
+        with pytest.raises(PassError, match="outside a call of generate"):
+            chosen(positions, **step)
+
+
+def test_the_prompt_of_a_call_is_its_longest_input():
+    ids, mask = torch.ones(2, 1).long(), torch.ones(2, 7).long()
+    assert call_of({"input_ids": ids, "attention_mask": mask}).prompt == 7
+    assert call_of({"inputs": ids, "attention_mask": torch.ones(2, 3, 4, 4)}).prompt == 1
+    assert call_of({}).prompt == 1
+    assert call_of({"pixel_values": torch.ones(2, 3, 8, 8)}).prompt is None
 
 
 def test_a_cache_that_does_not_count_is_refused_where_counting_matters():

@@ -232,3 +232,43 @@ def test_folding_a_model_that_another_thread_steers_is_refused():
     finally:
         leave.set()
         thread.join()
+
+
+def test_a_thread_that_compiles_another_model_disturbs_no_steering(model):
+    expected = steered_logits(model, random_map())
+    compiling, go_on = threading.Event(), threading.Event()
+
+    def slow(graph, inputs):
+        compiling.set()
+        go_on.wait()
+        return graph.forward
+
+    other = torch.compile(tiny_model("gpt2"), backend=slow)
+    thread = threading.Thread(target=lambda: other(prompts()[0]))
+    thread.start()
+    compiling.wait()
+    try:
+        assert torch.compiler.is_compiling()
+        assert torch.equal(steered_logits(model, random_map()), expected)
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_a_block_for_all_threads_waits_for_those_that_generate(model):
+    ids, mask = prompts()
+    started, go_on = threading.Event(), threading.Event()
+
+    def pause(module, args):
+        started.set()
+        go_on.wait()
+
+    handle = model.model.layers[1].register_forward_pre_hook(pause)
+    with pytest.raises(SteeringError, match="still generating"):  # noqa: SIM117 - the order is the point
+        with lm.steer(model, {"layers.0": random_map()}, threads="all"):
+            thread = threading.Thread(target=model.generate, args=(ids,), kwargs={"attention_mask": mask, **SETTINGS})
+            thread.start()
+            started.wait()
+    go_on.set()
+    thread.join()
+    handle.remove()

@@ -90,7 +90,12 @@ class Block:
         if not hooks_stand or not watch.intact():
             return (
                 "Somebody removed a hook of this steering block while it was open, so some of its passes may not have "
-                "been steered. Keep the model's hooks inside the block, and compute these results again."
+                "been steered. Do not remove hooks while the block is open, and compute these results again."
+            )
+        if self._owner is None and watch.generates_elsewhere():
+            return (
+                "Another thread is still generating at the end of this steering block, and the rest of its text will "
+                "not be steered. Wait for it (thread.join()) inside the block."
             )
         idle = [site for site, visits in self._visits.items() if not visits]
         if not idle or self._excused:
@@ -98,8 +103,8 @@ class Block:
         where = ", ".join(repr(site) for site in idle)
         if any(self._elsewhere[site] for site in idle):
             return (
-                f"No pass of the thread that entered this steering block went through {where}; other threads made "
-                f"{max(self._elsewhere[site] for site in idle)} unsteered ones. Pass threads='all' to steer them too."
+                f"No pass of the thread that entered this steering block went through {where}, but passes of other "
+                "threads did, unsteered. Pass threads='all' to steer them too."
             )
         return (
             f"No pass went through {where} inside this steering block, so nothing was steered there. Run the model "

@@ -11,6 +11,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from repsurgery.errors import ParameterError
 from repsurgery.lm.running import entry_device, evaluating, run_batches
 from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+from repsurgery.lm.wrappers import virtual_tokens
 
 __all__ = ["Surprise", "surprises"]
 
@@ -88,7 +89,7 @@ def _nll_behind(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> 
     inputs = {"input_ids": ids.to(device), "attention_mask": whole.to(device)}
     logits = model(
         **inputs, **({} if cache is None else {"past_key_values": cache}), use_cache=cache is not None
-    ).logits
+    ).logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
     sums = []
     for row, scores in zip(rows, logits, strict=True):
         first = max(shared, 1) - start
@@ -99,7 +100,7 @@ def _nll_behind(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> 
 
 
 def _cache_of(model: Any, prefix: Tokens, rows: int) -> DynamicCache | None:
-    if not prefix:
+    if not prefix or virtual_tokens(model):
         return None
     ids = torch.tensor([prefix], device=entry_device(model))
     cache: Any = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)

@@ -27,6 +27,7 @@ _DECISIVE = (
     "rms_norm_eps",
     "layer_norm_eps",
     "layer_norm_epsilon",
+    "sliding_window",
 )
 """Options of a configuration that decide states and mean the same in every version of transformers."""
 
@@ -87,5 +88,10 @@ def architecture(model: nn.Module) -> str | None:
     held["rope_theta"] = getattr(text, "rope_theta", None) or (
         rope.get("rope_theta") if isinstance(rope, dict) else None
     )
+    # how angles are scaled; the plain kind is left out, which older versions do not name
+    scaling = rope if isinstance(rope, dict) else {}
+    held["rope_scaling"] = {
+        name: value for name, value in scaling.items() if name != "rope_theta" and value != "default"
+    }
     held["folded"] = getattr(config, "repsurgery_folded", None)
     return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()

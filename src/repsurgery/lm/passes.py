@@ -72,16 +72,17 @@ def forward_of(
     if role == "whole":
         return _doubtful(mask, "An encoder-decoder reads two sequences, and this site lies in neither of its halves.")
     if not isinstance(tokens, torch.Tensor) or tokens.ndim < 2:
+        mask = _anything_like_a_mask(arguments) if mask is None else mask
         return _doubtful(mask, "The model was called without input_ids or inputs_embeds.")
     batch, length = tokens.shape[:2]
     if role in ("encoder", "decoder"):
-        offset = _offset(arguments, length, call)
+        offset = _offset(arguments, length, call if role == "decoder" else None)
         return Forward(batch, length, offset, _prompt_of_half(role, call, offset, length), mask)
     if outer is None or outer.doubt is not None:
         offset = _offset(arguments, length, call)
         virtual = call.virtual if call is not None else 0
     else:
-        offset = outer.offset if _cached(arguments) is None else _cached(arguments)
+        offset = _cached(arguments) or outer.offset
         mask = outer.mask if mask is None and outer.length == length else mask
         virtual = outer.virtual
         added = (offset or 0) + length - (outer.offset or 0) - outer.length
@@ -108,9 +109,19 @@ def _offset(arguments: Mapping[str, Any], length: int, call: Call | None) -> int
     cached = _cached(arguments)
     if call is None or call.read is None:
         return cached
-    offset = call.read if cached is None else cached
+    # a pass no longer than what was read before, with nothing in its cache, goes on from states inside the model
+    offset = call.read if cached is None or (cached == 0 and length <= call.read) else cached
     call.read = offset + length
     return offset
+
+
+def _anything_like_a_mask(arguments: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return a tensor among ``arguments`` that may hide padding: two-dimensional, of zeros and ones, with a zero."""
+    flat = [item for value in arguments.values() for item in (value if isinstance(value, tuple | list) else [value])]
+    tables = (item for item in flat if isinstance(item, torch.Tensor) and item.ndim == 2)
+    return next(
+        (table for table in tables if bool(((table == 0) | (table == 1)).all()) and not bool(table.all())), None
+    )
 
 
 def _doubtful(mask: Any, reason: str) -> Forward:

@@ -18,6 +18,7 @@ from repsurgery.lm.sites import reading_model, unwrapped
 from repsurgery.lm.steer import prepare, steer
 from repsurgery.lm.texts import check_texts, context_length, pad, pad_id, sorted_batches
 from repsurgery.lm.windows import Window, document_tokens, prefix_token, rolling_windows
+from repsurgery.lm.wrappers import virtual_tokens
 
 __all__ = ["DocumentPerplexity", "document_perplexity"]
 
@@ -106,6 +107,11 @@ def document_perplexity(
     Equal to one steered pass for each steering (test_the_shared_pass_equals_a_pass_for_each).
     """
     texts = check_texts(documents, caller="document_perplexity")
+    if virtual_tokens(model):
+        raise ParameterError(
+            "document_perplexity reads a model without its PEFT wrapper, and this one's virtual tokens live there. "
+            "Use lm.log_likelihoods, which reads the whole of it."
+        )
     inner = unwrapped(model)
     head = OutputLayer(inner)
     shared, alone = _sorted_out(inner, steerings)

@@ -145,8 +145,9 @@ def _items(sites: Any, caller: str) -> list[tuple[str, Any]]:
     if isinstance(sites, Mapping) and sites:
         return list(sites.items())
     if isinstance(sites, Mapping) or not hasattr(sites, "origin"):
+        came = "an empty mapping" if isinstance(sites, Mapping) else type(sites).__name__
         raise ParameterError(
-            f"{caller} got {type(sites).__name__} for sites; it takes a mapping such as {{'final': steering}}, or a "
+            f"{caller} got {came} for sites; it takes a mapping such as {{'final': steering}}, or a "
             "steering that was saved with its site."
         )
     site = as_steering(sites, caller=caller).origin.site

@@ -68,6 +68,9 @@ class Forward:
         if self.offset is None and self.prompt is not None and positions != "all":
             reason = "The cache that this pass continues does not say how many tokens it holds."
             return self._doubted(reason, positions)
+        if self.prompt is None and positions in ("prompt", "last") and (self.offset or 0) > self.virtual:
+            reason = "This pass continues a cache outside a call of generate on the steered model."
+            return self._doubted(reason, positions)
         if self.prompt is None and positions in ("last", "generated"):
             return self._last_real()
         first, stop = max(self.virtual - (self.offset or 0), 0), self.length
@@ -83,9 +86,9 @@ class Forward:
 
     def _doubted(self, reason: str, positions: Positions) -> bool:
         if positions != "all":
-            raise PassError(f"{reason} So positions={positions!r} cannot be found. {ANY_POSITION}")
+            raise PassError(f"{reason} Positions {positions!r} cannot be found in it. {ANY_POSITION}")
         if _has_padding(self.mask):
-            raise PassError(f"{reason} So its padding cannot be told from text. {ANY_POSITION}")
+            raise PassError(f"{reason} Padding cannot be told from text in it. {ANY_POSITION}")
         return True
 
     def _columns(self, first: int, stop: int) -> torch.Tensor | bool:

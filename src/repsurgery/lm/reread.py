@@ -75,8 +75,10 @@ def reread(
         ids, mask = pad([rows[i] for i in batch], token=pad_id(model, tokenizer), side="right")
         device = entry_device(model)
         logits = model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
+        # prompt tuning puts virtual tokens before the text
+        logits, state = (tensor[:, -ids.shape[1] :] for tensor in (logits, states[0]))
         for row, i in enumerate(batch):
-            found[i] = _read(logits[row], states[0][row], len(prompts[i]), generations[i], gate)
+            found[i] = _read(logits[row], state[row], len(prompts[i]), generations[i], gate)
 
     handle = attach(resolve_site(model, site), states.append)
     try:

@@ -184,7 +184,7 @@ def _logits(model: Callable[..., Any], tokenizer: Any, rows: list[Tokens]) -> to
     ids, mask = pad(rows, token=pad_id(model, tokenizer), side="right")
     device = entry_device(model)
     logits: torch.Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
-    return logits
+    return logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
 
 
 def _shared(head: Tokens, whole: Tokens) -> int:

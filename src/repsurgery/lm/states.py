@@ -30,8 +30,8 @@ def attach(site: Site, visit: Visit, *, holds: Callable[[], bool] | None = None)
 
 def _leaving(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], Any]:
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        # a graph that is being compiled would keep what this block does for ever
-        if torch.compiler.is_compiling() or not meant():
+        # a graph that Dynamo traces here would keep what this block does for ever; its other flag is for all threads
+        if torch.compiler.is_dynamo_compiling() or not meant():
             return None
         new = visit(_state_of(output, site))
         return None if new is None else _replaced(output, new)
@@ -43,7 +43,7 @@ def _entering(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[.
     # PyTorch looks up how to call a hook after it has looked up the hook, so one that another thread sets or removes at
     # that moment is called without keywords; it is never meant for the thread that calls it
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        if torch.compiler.is_compiling() or not meant() or kwargs is None:
+        if torch.compiler.is_dynamo_compiling() or not meant() or kwargs is None:
             return None
         new = visit(_state_of(args if args else kwargs.get("hidden_states"), site))
         if new is None:

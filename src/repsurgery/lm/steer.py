@@ -46,7 +46,7 @@ def steer(
         it arrives; a bare map steers every token. Names are those of `resolve_site`. Or one steering alone, whose
         origin names its site.
     strength : float or None
-        0 leaves the states untouched, 1 is the map; in between lies the geodesic. None is what the origin of each
+        0 leaves the states untouched, 1 applies the map, and 0.5 goes half of the way. None is what the origin of each
         steering asks for, else 1.
     positions : {"all", "generated", "prompt", "last"} or None
         None is what the origin of each steering asks for, else ``all``.
@@ -71,7 +71,8 @@ def steer(
         At the end of the block, where no pass went through a site or somebody else removed its hook. If the block ends
         in another error, that is a `SteeringWarning`.
     PassError
-        In a pass whose mask, cache or prompt cannot be understood; ``positions="all"`` without padding always can.
+        In a pass whose mask, cache or prompt cannot be understood; ``positions="all"`` works there too, unless there
+        may be padding.
 
     Notes
     -----

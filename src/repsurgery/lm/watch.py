@@ -8,10 +8,12 @@ whatever order they leave and from whatever thread.
 
 import functools
 import inspect
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -46,7 +48,7 @@ class _Passes(threading.local):
     """The passes and `generate` calls under way in one thread, innermost last."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[int, Forward]] = []
+        self.running: list[tuple[FrameType, Forward]] = []
         self.calls: list[Call] = []
 
 
@@ -65,6 +67,7 @@ class Watch:
         self._handles: list[Any] = []
         self._shadows: list[tuple[nn.Module, str, Any, Any]] = []
         self._modules: set[int] = set()
+        self._generating: list[threading.Thread] = []
 
     def cover(self, model: nn.Module) -> None:
         """Watch the entrances of ``model`` that are not watched yet."""
@@ -73,7 +76,7 @@ class Watch:
                 continue
             self._modules.add(id(module))
             self._handles.append(module.register_forward_pre_hook(self._entering(role), with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+            self._handles.append(module.register_forward_hook(self._leaving(), always_call=True))
         inner: Any
         for inner in outermost_models(model):
             # only a model that can generate is shadowed; an encoder has nothing to shadow
@@ -96,6 +99,11 @@ class Watch:
         """Return whether a backward pass runs a checkpointed layer again whose forward was made outside every block."""
         checkpointed = any(name == _CHECKPOINT for _, name, _, _ in self._shadows)
         return checkpointed and torch._C._current_graph_task_id() != -1
+
+    def generates_elsewhere(self) -> bool:
+        """Return whether a thread other than this one is inside a call of ``generate``."""
+        me = threading.current_thread()
+        return any(thread is not me for thread in list(self._generating))
 
     def intact(self) -> bool:
         """Return whether every hook of this watch still stands."""
@@ -122,32 +130,37 @@ class Watch:
         # PyTorch looks up how to call a hook after it has looked up the hook: one that comes or goes in another thread
         # at that moment is called without its keywords, but never in a thread that is steered
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-            named = _by_name(module.forward, args, kwargs or {}) if args else kwargs or {}
+            named = _named(module, args, kwargs or {})
             calls, running = self._passes.calls, self._passes.running
-            # torch calls no hook after Ctrl-C, so a pass of this module may never have been left
-            stale = next((i for i, (key, _) in enumerate(running) if key == id(module)), len(running))
-            del running[stale:]
+            frame = sys._getframe(1)
+            # torch calls no hook after Ctrl-C, so a pass may never have been left: its frame is gone
+            alive = set(_frames_from(frame))
+            del running[next((i for i, (its, _) in enumerate(running) if its not in alive), len(running)) :]
             if module.training:
                 self._cover_checkpoints(module)
             forward = forward_of(named, role=role, call=calls[-1] if calls else None, outer=self.current)
-            running.append((id(module), forward))
+            running.append((frame, forward))
 
         return enter
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        del self._passes.running[-1:]
+    def _leaving(self) -> Callable[..., None]:
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            del self._passes.running[-1:]
+
+        return leave
 
     def _noting_calls(self, model: nn.Module, generate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(generate)
         def noting(*args: Any, **kwargs: Any) -> Any:
-            calls, running = self._passes.calls, self._passes.running
-            depth = len(running)
+            calls = self._passes.calls
             calls.append(call_of(_by_name(generate, args, kwargs), vars(model).get("prepare_inputs_for_generation")))
+            me = threading.current_thread()
+            self._generating.append(me)
             try:
                 return generate(*args, **kwargs)
             finally:
                 calls.pop()
-                del running[depth:]
+                self._generating.remove(me)
 
         return noting
 
@@ -180,6 +193,12 @@ class Watch:
         return [steering for steering in self.steerings if steering.holds_here()]
 
 
+def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
         signature = inspect.signature(function)
@@ -188,6 +207,17 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         return kwargs  # the call itself is about to fail and say why, or it has no signature
     rest = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
     return {**{key: value for name in rest for key, value in bound.pop(name, {}).items()}, **bound}
+
+
+def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    if not args:
+        return kwargs
+    found = _by_name(module.forward, args, kwargs)
+    if found.keys() & {"input_ids", "inputs_embeds"}:
+        return found
+    # a forward that was replaced on the instance may not say what its arguments are; that of the class does
+    by_class = _by_name(functools.partial(type(module).forward, module), args, kwargs)
+    return by_class if by_class.keys() & {"input_ids", "inputs_embeds"} else found
 
 
 @contextmanager

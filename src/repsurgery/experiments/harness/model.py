@@ -99,7 +99,8 @@ class SteeredLM(HFLM):
         self._steered = ExitStack()
         if opened is not None:
             (known,) = recognised([opened], model)
-            self._steered.enter_context(lm.steer(model, known.steering))
+            # the model belongs to this object, whatever thread asks it
+            self._steered.enter_context(lm.steer(model, known.steering, threads="all"))
             self.surgery |= {
                 "steering": str(steering),
                 "steering_digest": known.function.digest(),
