@@ -19,9 +19,10 @@ from benchmarks.data import Classes, two_classes
 from benchmarks.lines import Line, Settings, at_least, at_most, fact
 from repsurgery import lm
 from repsurgery.lm import rows as row_work
+from repsurgery.lm.passes import Call
 from repsurgery.lm.rows import RowSteering, as_steering
 from repsurgery.lm.sites import entrances, resolve_site
-from repsurgery.lm.watch import watching
+from repsurgery.lm.watch import _WATCHES
 
 D = 576
 CALLS = 200
@@ -64,12 +65,11 @@ def _states(data: Classes, batch: int, share: float) -> torch.Tensor:
 def _bodies(steerings: dict[str, Any], X: torch.Tensor, batch: int, settings: Settings) -> list[Line]:
     model, _ = smollm2.loaded()
     candidates = {name: _repeated(partial(_rows(s), X), settings) for name, s in steerings.items()}
-    with lm.steer(model, {"final": steerings["gated dense"]}), watching(model, "benchmark") as watch:
-        # collected while they stand; called afterwards just as the model would call them, within generate
-        watch._passes.prompts.append(PROMPT)
-        step = _hooks_of_a_step(model, X[:, None], batch)
-    candidates["whole"] = _repeated(step, settings)
-    t = interleaved(candidates, rounds=_rounds(settings))
+    with lm.steer(model, {"final": steerings["gated dense"]}):
+        # called just as the model would call them, within generate
+        _WATCHES[model]._passes.calls.append(Call(PROMPT))
+        candidates["whole"] = _repeated(_hooks_of_a_step(model, X[:, None], batch), settings)
+        t = interleaved(candidates, rounds=_rounds(settings))
     us = {name: _us(t, name, settings) for name in candidates}
     case = f"batch {batch}:"
     note = "row work + watch + positions; row work alone below"
@@ -119,7 +119,7 @@ def _gather_or_where(steering: Any, X: torch.Tensor, share: float, settings: Set
 
 
 def _hooks_of_a_step(model: Any, state: torch.Tensor, batch: int) -> Callable[[], Any]:
-    outer, inner = entrances(model)
+    (outer, _), (inner, _) = entrances(model)
     norm = resolve_site(model, "final").module
     before = [(m, hook) for m in (outer, inner) for hook in m._forward_pre_hooks.values()]
     at_site = list(norm._forward_hooks.values())
@@ -170,7 +170,7 @@ def _in_place(batch: int, settings: Settings) -> list[Line]:
 
 @contextmanager
 def _clocked_hooks(model: Any, clocked: dict[str, list[float]]) -> Iterator[None]:
-    outer, inner = entrances(model)
+    (outer, _), (inner, _) = entrances(model)
     norm = resolve_site(model, "final").module
     places = {
         "site": norm._forward_hooks,
