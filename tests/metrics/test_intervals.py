@@ -23,6 +23,10 @@ LAWS = {
     "share of 1 in 50": (lambda rng: (rng.random(N) < 0.02).astype(float), 0.02),
     "share of 1 in 200": (lambda rng: (rng.random(N) < 0.005).astype(float), 0.005),
     "rare amounts": (lambda rng: (rng.random(N) < 0.1) * rng.random(N), 0.05),
+    "amounts of 1 in 50": (lambda rng: (rng.random(N) < 0.02) * rng.random(N), 0.01),
+    "amounts of 1 in 100": (lambda rng: (rng.random(N) < 0.01) * rng.random(N), 0.005),
+    "skewed amounts of 1 in 50": (lambda rng: (rng.random(N) < 0.02) * rng.exponential(size=N), 0.02),
+    "rates of 25": (lambda rng: rng.binomial(25, rng.beta(0.05, 5, size=N)) / 25, 0.05 / 5.05),
 }
 
 
@@ -31,7 +35,8 @@ def test_intervals_cover_at_200_rows(name):
     draw, truth = LAWS[name]
     trials, covered, halved = 400, 0, 0
     for seed in range(trials):
-        found = paired_bootstrap({"x": mean_of(draw(np.random.default_rng([seed, 1])))}, N, seed=seed)["x"].estimate
+        x = Mean(draw(np.random.default_rng([seed, 1])))
+        found = paired_bootstrap({"x": x}, N, seed=seed)["x"].estimate
         assert found.low <= found.value <= found.high
         covered += found.low <= truth <= found.high
         low, high = ((found.value + end) / 2 for end in (found.low, found.high))
@@ -39,7 +44,7 @@ def test_intervals_cover_at_200_rows(name):
     # 92 % is asked for; the standard error of 400 trials is .014 there, and two of them are allowed
     assert covered / trials >= 0.92 - 2 * np.sqrt(0.92 * 0.08 / trials)
     # intervals half as wide would be noticed, but for a share whose upper end alone decides
-    assert halved / trials < 0.9 or name == "share of 1 in 200"
+    assert halved / trials < 0.9 or name in ("share of 1 in 200", "amounts of 1 in 100")
 
 
 def test_intervals_of_paired_shares_cover():
@@ -56,6 +61,59 @@ def test_intervals_of_paired_shares_cover():
             found = paired_bootstrap(statistics, N, resamples=9, seed=seed, reference="before")["after"].difference
             covered[name] += found.low <= truth <= found.high
     assert min(covered.values()) / trials >= 0.92 - 2 * np.sqrt(0.92 * 0.08 / trials)
+
+
+DIFFERENCES = {
+    "3 normal": (lambda rng: (rng.random(N) < 0.015) * rng.normal(size=N), 0.0),
+    "6 lognormal of either sign": (
+        lambda rng: (rng.random(N) < 0.03) * rng.choice([-1, 1], size=N) * rng.lognormal(size=N),
+        0.0,
+    ),
+    "4 positive": (lambda rng: (rng.random(N) < 0.02) * rng.random(N), 0.01),
+    "10 mostly positive": (lambda rng: (rng.random(N) < 0.05) * rng.normal(0.5, 0.5, size=N), 0.025),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_intervals_of_sparse_differences_cover(name):
+    draw, truth = DIFFERENCES[name]
+    trials, covered = 300, 0
+    for seed in range(trials):
+        rng = np.random.default_rng([seed, 14])
+        x = rng.random(N)
+        statistics = {"x": Mean(x), "y": Mean(x + draw(rng))}
+        found = paired_bootstrap(statistics, N, resamples=500, seed=seed, reference="x")["y"].difference
+        assert found.low <= found.value <= found.high
+        covered += found.low <= truth <= found.high
+    assert covered / trials >= 0.92 - 2 * np.sqrt(0.92 * 0.08 / trials)
+
+
+@pytest.mark.parametrize("statistic", [lambda x: mean_of(x), lambda x: nonlinear(x)], ids=["mean", "other"])
+def test_intervals_and_tests_agree(statistic):
+    excluded = 0
+    for seed in range(20):
+        for changed in (3, 4, 5, 60):
+            x = np.random.default_rng(seed).random(N)
+            y = x.copy()
+            y[:changed] += 0.5
+            statistics = {"x": statistic(x), "y": statistic(y)}
+            found = paired_bootstrap(statistics, N, resamples=200, seed=seed, reference="x")["y"]
+            out = found.difference.low > 0 or found.difference.high < 0
+            assert not out or found.p_value <= 0.05
+            excluded += out
+    assert excluded >= 20  # where 60 rows change
+
+
+@pytest.mark.parametrize("changed", [1, 5])
+def test_sparse_rows_are_found_whatever_their_common_value_and_scale(changed):
+    x = np.random.default_rng(15).random(N) * (np.arange(N) < changed)
+    one = paired_bootstrap({"x": Mean(x)}, N)["x"].estimate
+    assert 0 <= one.low < one.value < one.high <= x.max()
+    for shift, factor in ((3.0, 1.0), (0.0, 1e6), (-7.0, -1.0)):
+        moved = paired_bootstrap({"x": mean_of(shift + factor * x)}, N)["x"].estimate
+        ends = sorted([shift + factor * one.low, shift + factor * one.high])
+        # BCa of mirrored values may take the neighbouring resample
+        assert [moved.low, moved.high] == pytest.approx(ends, rel=1e-3)
 
 
 def pairs(seed):
@@ -112,6 +170,29 @@ def test_one_changed_row_is_not_significant_for_other_statistics_either():
         y[seed] += 2
         found = paired_bootstrap({"x": nonlinear(x), "y": nonlinear(y)}, N, resamples=300, seed=seed, reference="x")
         assert found["y"].p_value > 0.05
+
+
+def deviation(x):
+    return lambda w: float(np.sqrt(max(0.0, w @ x**2 / w.sum() - (w @ x / w.sum()) ** 2)))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "draw"),
+    [
+        (deviation, lambda rng: rng.lognormal(sigma=0.7, size=N)),
+        (nonlinear, lambda rng: rng.standard_t(5, size=N)),
+    ],
+    ids=["deviation of lognormal values", "RMS of t values"],
+)
+def test_p_values_of_statistics_that_few_rows_govern_keep_their_level(statistic, draw):
+    trials, starred = 300, 0
+    for seed in range(trials):
+        rng = np.random.default_rng([seed, 16])
+        statistics = {"x": statistic(draw(rng)), "y": statistic(draw(rng))}
+        found = paired_bootstrap(statistics, N, resamples=200, seed=seed, reference="x")
+        starred += found["y"].p_value <= 0.05
+    # 5 %, and two standard errors of the trials
+    assert starred / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
 
 
 def test_p_values_of_other_statistics_keep_their_level_and_see_differences():

@@ -1,7 +1,7 @@
 """Intervals and tests by resampling rows, the same rows for everything that is compared."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,8 @@ from repsurgery.arrays import Matrix, Vector
 from repsurgery.errors import DataError, LabelError, ParameterError
 from repsurgery.metrics.intervals import Interval, defined, paired_share_interval, resampled_interval, share_interval
 from repsurgery.metrics.means import Mean, as_mean
-from repsurgery.metrics.significance import change_p_value, inverted_p_value, swapped_p_value
+from repsurgery.metrics.significance import change_p_value, inverted_p_value, jackknife_p_value, swapped_p_value
+from repsurgery.metrics.sparse import sparse_bounds
 
 __all__ = ["Bootstrapped", "Interval", "paired_bootstrap"]
 
@@ -32,6 +33,16 @@ class Bootstrapped:
     estimate: Interval
     difference: Interval | None
     p_value: float | None = None
+
+    @classmethod
+    def tested(cls, estimate: Interval, difference: Interval, p_value: float, level: float) -> "Bootstrapped":
+        """Return both with the difference's interval widened to hold 0 where the test at this level does not reject it.
+
+        So an interval never shows a difference that its test does not see (test_intervals_and_tests_agree).
+        """
+        if p_value > 1 - level:
+            difference = replace(difference, low=min(difference.low, 0.0), high=max(difference.high, 0.0))
+        return cls(estimate, difference, p_value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,15 +67,18 @@ def paired_bootstrap(
     """Return intervals of statistics of the same ``n`` rows, and intervals and tests of their paired differences.
 
     A statistic that is a mean over rows is recognised, whether it is a `Mean` or a function that acts as one, and its
-    rows are used: a share gets an exact interval, other means BCa, and differences are tested by swapping each row's
-    two values (sign flips). Any other statistic gets BCa, or an interval that allows for bias where noise inflates it,
-    and its difference is tested by inverting the bootstrap.
+    rows are used: a share gets an exact interval, other means BCa, which is widened to allow for rare rows where most
+    rows are equal, and differences are tested by swapping each row's two values (sign flips). Any other statistic gets
+    BCa, or an interval that allows for bias where noise inflates it, and its difference is tested by inverting the
+    bootstrap and by the jackknife, of which the larger p-value counts. The interval of a difference holds 0 where the
+    test does not reject it.
 
     Guarantees
     ----------
-    Intervals of normal, skewed and rare values cover as often as they say (test_intervals_cover_at_200_rows); without
-    a difference p-values fall below .05 no more often than they say (test_p_values_keep_their_level); one changed row
-    is never significant (test_one_changed_row_of_200_is_never_significant).
+    Intervals of normal, skewed and rare values cover as often as they say (test_intervals_cover_at_200_rows), and so do
+    those of differences in few rows (test_intervals_of_sparse_differences_cover); without a difference p-values fall
+    below .05 no more often than they say (test_p_values_keep_their_level); one changed row is never significant
+    (test_one_changed_row_of_200_is_never_significant).
 
     Parameters
     ----------
@@ -168,7 +182,15 @@ def _judged(one: _Statistic, drawn: Vector, level: float) -> Bootstrapped:
     if isinstance(one.of, Mean) and one.of.is_share:
         hits, known = (round(float(part.sum())) for part in (one.of.weights * one.of.values, one.of.weights))
         return Bootstrapped(share_interval(hits, known, level), None)
-    return Bootstrapped(resampled_interval(one.name, one.value, drawn, one.left_out, level)[0], None)
+    found = resampled_interval(one.name, one.value, drawn, one.left_out, level)[0]
+    if isinstance(one.of, Mean):
+        rows = one.of.rows[one.of.weights > 0]
+        found = _hull(found, sparse_bounds(rows, level, scale=float(np.abs(rows).max()), either_side=False))
+    return Bootstrapped(found, None)
+
+
+def _hull(found: Interval, bounds: tuple[float, float] | None) -> Interval:
+    return replace(found, low=min(found.low, bounds[0]), high=max(found.high, bounds[1])) if bounds else found
 
 
 def _compared(
@@ -179,15 +201,21 @@ def _compared(
     if isinstance(a, Mean) and isinstance(b, Mean) and a.is_share and b.is_share and (a.weights == b.weights).all():
         gained, lost = (round(float(np.maximum(d, 0.0).sum())) for d in (a.values - b.values, b.values - a.values))
         known = round(float(a.weights.sum()))
-        return Bootstrapped(estimate, paired_share_interval(gained, lost, known, level), change_p_value(gained, lost))
+        difference = paired_share_interval(gained, lost, known, level)
+        return Bootstrapped.tested(estimate, difference, change_p_value(gained, lost), level)
     value, change = one.value - base.value, drawn - reference
     # resamples that differ from the value, or from no change, by rounding alone are ties
     rounding = 1e-12 * (abs(one.value) + abs(base.value))
     change = np.where(np.abs(change) <= rounding, 0.0, np.where(np.abs(change - value) <= rounding, value, change))
-    difference, correction, shifts = resampled_interval(one.name, value, change, one.left_out - base.left_out, level)
+    left_out = one.left_out - base.left_out
+    difference, correction, shifts = resampled_interval(one.name, value, change, left_out, level)
     if isinstance(a, Mean) and isinstance(b, Mean):
-        return Bootstrapped(estimate, difference, swapped_p_value(a, b, seed))
-    return Bootstrapped(estimate, difference, inverted_p_value(defined(one.name, change), correction, shifts))
+        rows = (a.rows - b.rows)[(a.weights > 0) | (b.weights > 0)]
+        scale = float(np.abs(a.rows).max() + np.abs(b.rows).max())
+        difference = _hull(difference, sparse_bounds(rows, level, scale=scale, either_side=True))
+        return Bootstrapped.tested(estimate, difference, swapped_p_value(a, b, seed), level)
+    p_value = inverted_p_value(defined(one.name, change), correction, shifts)
+    return Bootstrapped.tested(estimate, difference, max(p_value, jackknife_p_value(value, left_out)), level)
 
 
 def _value_or_nan(statistic: Callable[[Vector], float], weights: Vector) -> float:

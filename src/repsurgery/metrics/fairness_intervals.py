@@ -191,7 +191,8 @@ def _accuracy(cells: Cells, i: int, base: int | None, level: float) -> Bootstrap
         return Bootstrapped(estimate, None)
     before = cells.correct[:, base]
     gained, lost = (int(cells.counts[changed].sum()) for changed in (right & ~before, before & ~right))
-    return Bootstrapped(estimate, paired_share_interval(gained, lost, n, level), change_p_value(gained, lost))
+    difference = paired_share_interval(gained, lost, n, level)
+    return Bootstrapped.tested(estimate, difference, change_p_value(gained, lost), level)
 
 
 def _gaps(
@@ -217,7 +218,7 @@ def _gaps(
             difference, p_value = _change(name, values[pair], draws[:, pair], noise[pair], level)
             # few changed rows tell less than their resamples suggest, which swapping them shows
             p_value = max(p_value, tail_p_value(difference.value, swaps[i]))
-            found[name] = Bootstrapped(estimate, difference, p_value)
+            found[name] = Bootstrapped.tested(estimate, difference, p_value, level)
     return found
 
 

@@ -53,6 +53,12 @@ class Mean:
         return self.counts
 
     @property
+    def rows(self) -> Vector:
+        """What each row contributes (n,), which is its value where counts are equal; 0 for rows without a value."""
+        known = self.weights > 0
+        return self.weights * self.values / (self.weights[known].mean() if known.any() else 1.0)
+
+    @property
     def is_share(self) -> bool:
         """Whether it is the share of known rows with the value 1, every other one having 0."""
         return bool(np.isin(self.values, (0.0, 1.0)).all() and np.isin(self.weights, (0.0, 1.0)).all())

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 from repsurgery.arrays import Matrix, Vector
 from repsurgery.errors import ParameterError
 from repsurgery.metrics.intervals import Correction
 from repsurgery.metrics.means import Mean
 
-__all__ = ["change_p_value", "holm", "inverted_p_value", "swapped_p_value", "tail_p_value"]
+__all__ = ["change_p_value", "holm", "inverted_p_value", "jackknife_p_value", "swapped_p_value", "tail_p_value"]
 
 SWAPS = 9999
 """Random swaps; all of them where there are not more."""
@@ -101,6 +101,28 @@ def inverted_p_value(drawn: Vector, correction: Correction, shifts: Vector) -> f
         below, above = ((int(side.sum()) + 1) / (len(moved) + 2) for side in (moved <= 0, moved >= 0))
         found.append(2 * min(correction.level(below), 1 - correction.level(1 - above)))
     return float(min(1.0, max(found)))
+
+
+def jackknife_p_value(value: float, left_out: Vector) -> float:
+    """Return the p-value of a difference by Student's t, with the jackknife's standard error and m − 1 degrees.
+
+    Resamples understate the spread of statistics that a few rows govern, such as a standard deviation; the jackknife
+    tends to overstate it (Efron and Stein, 1981). Rows without which there is no value are left out; 0 where nothing
+    but the value is known, since this test then has nothing to say beside another.
+
+    Parameters
+    ----------
+    value : float
+    left_out : (m,) array
+        The difference without each row, or each block of rows.
+    """
+    known = left_out[np.isfinite(left_out)]
+    if value == 0:
+        return 1.0
+    if len(known) < 2:
+        return 0.0
+    error = float(np.sqrt((len(known) - 1) * known.var()))
+    return float(2 * t.sf(abs(value) / error, len(known) - 1)) if error > 0 else 0.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
