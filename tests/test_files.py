@@ -58,7 +58,7 @@ def rewrite(path, change):
 
 
 def test_other_versions_kinds_and_writers_are_refused(path):
-    with pytest.raises(FileFormatError, match="not a map"):
+    with pytest.raises(FileFormatError, match=r"holds a thing, not a map\. Give a file of the kind that is needed"):
         read_file(path, kind="map")
     rewrite(path, lambda header, head: None)
     read_file(path)
@@ -133,6 +133,43 @@ def test_a_file_has_the_permissions_of_any_new_file(tmp_path, mask):
     finally:
         os.umask(before)
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o664])
+def test_a_replaced_file_keeps_its_permissions(path, mode):
+    path.chmod(mode)
+    before = os.umask(0o022)
+    try:
+        write_file(path, Contents("thing", {}, {"W": np.zeros(3)}))
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == mode
+    assert read_file(path).arrays.keys() == {"W"}
+
+
+def test_a_draft_is_never_more_open_than_the_file_it_replaces(path, monkeypatch):
+    seen, sync = [], os.fsync
+    path.chmod(0o600)
+
+    def looking(handle):
+        seen.append(os.fstat(handle).st_mode & 0o777)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", looking)
+    write_file(path, CONTENTS)
+    assert seen == [0o600]
+
+
+@pytest.mark.parametrize("head", [{"W": 3}, {"W": None}, {"W": {}}, {"W": []}, {"W": {"dtype": []}}, 3, "x"])
+def test_a_forged_header_is_refused_without_internals_of_python(path, head):
+    if isinstance(head, dict):
+        rewrite(path, lambda header, whole: whole.update(head))
+    else:
+        path.write_bytes(struct.pack("<Q", len(json.dumps(head))) + json.dumps(head).encode() + bytes(8))
+    with pytest.raises(FileFormatError, match=r"not a safetensors file.* Write it again\.$") as caught:
+        read_file(path)
+    for internal in ("object", "subscriptable", "unhashable", "NoneType", "Error"):
+        assert internal not in str(caught.value).replace("JSON object", "")
 
 
 def test_writing_never_opens_the_files_of_other_threads_to_everybody(tmp_path):

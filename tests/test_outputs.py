@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -56,12 +58,28 @@ def test_a_place_that_cannot_be_written_is_named(table):
     assert issubclass(OutputError, ParameterError)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_without_permission_is_named(tmp_path):
-    tmp_path.chmod(0o500)
-    for check in (check_output, check_output_folder):
-        with pytest.raises(OutputError, match="Nothing can be written into"):
-            check(tmp_path / "f")
+WITHOUT_RIGHTS = """
+import os, sys
+from repsurgery.errors import OutputError
+from repsurgery.outputs import check_output, check_output_folder
+if os.geteuid() == 0:
+    try:
+        os.setuid(65534)  # the superuser may write everywhere
+    except OSError:
+        sys.exit("kept")
+for check in (check_output, check_output_folder):
+    try:
+        check("/new")
+    except OutputError as error:
+        print(error)
+"""
+
+
+def test_a_folder_without_permission_is_named():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=False)
+    if done.stderr == "kept\n":
+        pytest.skip("the superuser cannot give up its rights here")
+    assert done.stdout.splitlines() == ["Nothing can be written into /. Name another folder."] * 2, done.stderr
 
 
 def test_folders_are_made_later_and_files_are_no_folders(table):

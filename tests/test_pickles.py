@@ -1,5 +1,7 @@
 import os
 import pickle
+import pickletools
+import struct
 import subprocess
 import sys
 from collections import OrderedDict
@@ -140,3 +142,57 @@ def test_a_small_pickle_costs_little_memory(tmp_path, data):
         [sys.executable, "-c", MEASURE, tmp_path / "p.pickle"], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 16 * 1024  # kilobytes: the reader itself needs some; the array of the memo took 2**21
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from repsurgery.errors import DataError
+from repsurgery.pickles import read_plain_pickle
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + 2**26
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for file in sys.argv[1:]:
+    try:
+        read_plain_pickle(Path(file))
+    except DataError:
+        print(Path(file).name)
+    except MemoryError:
+        print(Path(file).name, "allocates")
+"""
+
+LENGTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: struct.pack("<B", 2**8 - 1),
+    pickletools.TAKEN_FROM_ARGUMENT4: struct.pack("<i", 2**31 - 1),
+    pickletools.TAKEN_FROM_ARGUMENT4U: struct.pack("<I", 2**32 - 1),
+    pickletools.TAKEN_FROM_ARGUMENT8U: struct.pack("<Q", 2**33),
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is limited on Linux alone")
+def test_no_length_in_a_pickle_allocates_more_than_the_file_holds(tmp_path):
+    # every opcode with a length, by Python's own table of them; a frame has its length as a mere number there
+    found = {op.name: op.code.encode("latin-1") + LENGTHS[op.arg.n] for op in pickletools.opcodes if has_length(op)}
+    assert {"BYTEARRAY8", "BINBYTES8", "BINUNICODE8", "LONG4", "BINSTRING", "SHORT_BINBYTES"} <= found.keys()
+    found["FRAME"] = pickle.FRAME + struct.pack("<Q", 2**33)
+    for name, data in list(found.items()):
+        (tmp_path / name).write_bytes(b"\x80\x05" + data + b".")
+        framed = data + b"."
+        (tmp_path / f"{name} in a frame").write_bytes(
+            b"\x80\x05" + pickle.FRAME + struct.pack("<Q", len(framed)) + framed
+        )
+    files = sorted(tmp_path.iterdir())
+    done = subprocess.run([sys.executable, "-c", LIMITED, *files], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [file.name for file in files]
+
+
+def has_length(opcode):
+    return opcode.arg is not None and opcode.arg.n in LENGTHS
+
+
+@pytest.mark.parametrize("size", [0, 5, 10**6])
+def test_a_bytearray_comes_back_whole(tmp_path, size):
+    value = {"b": bytearray(os.urandom(size))}
+    (tmp_path / "p.pickle").write_bytes(pickle.dumps(value, protocol=5))
+    read = read_plain_pickle(tmp_path / "p.pickle")
+    assert read == value and type(read["b"]) is bytearray

@@ -124,7 +124,7 @@ class TextError(SurgeryError):
 
 
 class NonFiniteError(SurgeryError):
-    """A steered state left the model's number range. Lower the strength, or fit with more rows or shrinkage."""
+    """A steered state or a map left its number range. Lower the strength, rescale, or fit with more rows."""
 
 
 class MissingExtraError(SurgeryError, ImportError):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as arrays_from
 from safetensors.numpy import save as serialised
 
@@ -78,19 +78,28 @@ def to_bytes(contents: Contents) -> bytes:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` atomically, with the permissions of any new file."""
+    """Write ``data`` atomically, with the permissions of the file that is replaced, else those of any new file.
+
+    Guarantees
+    ----------
+    A private file stays private (test_a_replaced_file_keeps_its_permissions).
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
     draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    kept = path.stat().st_mode & 0o777 if path.exists() else None
     # the kernel applies the umask, which belongs to the whole process and must not be changed for a moment
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    mode = 0o666 if kept is None else kept
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        if kept is not None:
+            draft.chmod(kept)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -168,8 +177,9 @@ def _reading(path: Path) -> Iterator[None]:
     except (FileFormatError, FileNotFoundError, PermissionError, MemoryError):
         raise
     except Exception as error:
-        # two parsers of bytes by a stranger: whatever they say means that this is no such file
-        raise FileFormatError(f"{path} is truncated or no safetensors file ({error}). Write it again.") from error
+        # two parsers of bytes by a stranger: whatever they raise means that this is not such a file
+        told = f" ({error})" if isinstance(error, SafetensorError | ValueError) else ""
+        raise FileFormatError(f"{path} is truncated or is not a safetensors file{told}. Write it again.") from error
 
 
 def _require_regular(path: Path) -> None:
@@ -186,10 +196,10 @@ def _head(path: Path, start: bytes, whole: int, read: Any) -> dict[str, Any]:
     """Return the JSON at the start of a safetensors file; no more is read than the file holds."""
     size = int.from_bytes(start, "little")
     if len(start) < 8 or not 2 <= size <= min(whole - 8, _LARGEST_HEADER):
-        raise FileFormatError(f"{path} is truncated or no safetensors file. Write it again.")
+        raise FileFormatError(f"{path} is truncated or is not a safetensors file. Write it again.")
     head = json.loads(read(size).decode("utf-8"))
     if not isinstance(head, dict):
-        raise FileFormatError(f"{path} is no safetensors file: its header is a {type(head).__name__}.")
+        raise FileFormatError(f"{path} is not a safetensors file: its header is not a JSON object. Write it again.")
     return head
 
 
@@ -211,8 +221,8 @@ def _inner(path: Path, head: Mapping[str, Any], kind: str | Collection[str] | No
     wanted = [kind] if isinstance(kind, str) else kind
     if wanted is not None and inner["kind"] not in wanted:
         raise FileFormatError(
-            f"{path} holds a {inner['kind']}, not a {' or '.join(wanted)}. Open a {inner['kind']} where one is asked "
-            "for, or upgrade repsurgery if it is unknown."
+            f"{path} holds a {inner['kind']}, not a {' or '.join(wanted)}. Give a file of the kind that is needed, "
+            "or upgrade repsurgery if it should know this kind."
         )
     strange = [name for name, entry in head.items() if name != "__metadata__" and entry["dtype"] not in _DTYPES]
     if strange:

@@ -2,10 +2,11 @@
 
 import io
 import pickle
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from repsurgery.errors import DataError
 
@@ -18,9 +19,16 @@ class _Refused(pickle.UnpicklingError):
     """The pickle names something to import."""
 
 
+def _load_bytearray8(unpickler: Any) -> None:
+    # the inherited method allocates what the file announces before it reads; those of the other opcodes read first
+    (size,) = struct.unpack("<Q", unpickler.read(8))
+    unpickler.append(bytearray(unpickler.read(size)))
+
+
 # the reader in C keeps its memo in an array, as long as the highest number that the file names: nine bytes cost 2 GB;
 # this one keeps a dict
 class _PlainUnpickler(pickle._Unpickler):
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray8}
     stand_ins: Mapping[str, Any]
 
     def find_class(self, module: str, name: str) -> Any:
@@ -48,7 +56,8 @@ def read_plain_pickle(file: Path, stand_ins: Mapping[str, Any] = _NOTHING) -> An
 
     Guarantees
     ----------
-    Memory stays in proportion to the file, whatever numbers it names (test_a_small_pickle_costs_little_memory).
+    Memory stays in proportion to the file, whatever numbers it names (test_a_small_pickle_costs_little_memory,
+    test_no_length_in_a_pickle_allocates_more_than_the_file_holds).
     """
     if not file.is_file():
         raise DataError(f"There is no file {file}. Pass a pickle of a list of dicts.")
@@ -62,6 +71,8 @@ def read_plain_pickle(file: Path, stand_ins: Mapping[str, Any] = _NOTHING) -> An
             f"{file} names {error}; only lists, dicts, strings and numbers are read from a pickle. "
             "Save the rows as JSON Lines."
         ) from error
+    except MemoryError:
+        raise  # a large file, not a damaged one
     # what a damaged pickle raises depends on the byte that was hit
     except Exception as error:
         raise DataError(f"{file} is cut off or no pickle ({type(error).__name__}: {error}). Fetch it again.") from error

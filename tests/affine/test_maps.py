@@ -183,3 +183,41 @@ def test_what_the_dtype_cannot_hold_is_refused_not_returned_as_infinity(dtype, s
         with pytest.raises(NonFiniteError, match="Lower the strength"):
             rs.SteeringFunction({0: m}, classes=(0, 1))(X, np.array([0, 1, 0]))
         assert np.isfinite(m(np.ones((3, 2)))).all()
+
+
+HUGE, TINY = np.full(2, 1e308), np.full(2, 1e-310)
+MANY = [
+    rs.Diagonal(HUGE, HUGE),
+    rs.LowRank(HUGE[:, None] / 1e100, HUGE[None] / 1e210, HUGE, 1e308),
+    rs.Dense(np.diag(HUGE), HUGE),
+]
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_leaves_float64_is_refused_with_its_remedy():
+    for m in [*MANY, rs.Translation(HUGE)]:
+        with pytest.raises(NonFiniteError, match=r"The interpolation overflows.* Lower the strength, or rescale"):
+            m.interpolate(10.0)
+        with pytest.raises(NonFiniteError, match=r"The rounding to float16 overflows.* Choose a wider dtype"):
+            m.astype(np.float16)
+        with pytest.raises(NonFiniteError, match=r"The composition overflows.* Lower the strength of the maps"):
+            m @ m
+        assert np.isfinite(m.interpolate(0.5).bias).all()
+    for outer in MANY:
+        for inner in MANY:
+            with pytest.raises(NonFiniteError, match="The composition overflows"):
+                outer @ inner
+    for m in (
+        rs.Diagonal(TINY, np.ones(2)),
+        rs.LowRank(np.zeros((2, 1)), np.zeros((1, 2)), np.ones(2), 1e-310),
+        rs.LowRank(np.full((2, 1), 1e200), np.full((1, 2), 1e200), np.ones(2)),
+        rs.Dense(1e-200 * np.eye(2), np.full(2, 1e200)),
+    ):
+        with pytest.raises(NonFiniteError, match=r"The inverse overflows.* rescale the map"):
+            m.inverse()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_map_of_numbers_that_are_not_finite_is_refused(bad):
+    with pytest.raises(DataError, match=r"Diagonal\.scale holds NaN or infinity\. Give finite numbers"):
+        rs.Diagonal(np.array([1.0, bad]), np.zeros(2))

@@ -110,7 +110,7 @@ def test_a_closed_pipe_ends_without_a_word(words, tmp_path):
     process.wait()
 
 
-HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp"
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\u2028\u2029\u200b\ufeff"
 
 
 def on_a_terminal(*words, cwd):
@@ -148,7 +148,7 @@ def test_no_command_lets_a_label_steer_the_terminal(words, tmp_path):
         words = (*words, *(("--target", "kind") if words[0] == "fit" else ()), "--out", HOSTILE)
     shown = on_a_terminal(*words, cwd=tmp_path)
     assert "owned" in shown, shown
-    for control in ("\x1b]", "\x07", "\x1b[31mred", "\x9b", "\u202e"):
+    for control in ("\x1b]", "\x07", "\x1b[31mred", "\x9b", "\u202e", "\u2028", "\u2029", "\u200b", "\ufeff"):
         assert control not in shown
 
 
@@ -159,4 +159,5 @@ def test_errors_and_warnings_are_printable_too(tmp_path):
 
 def test_only_control_characters_are_spelled_out():
     assert plain("Grüße 🙂 日本\n\tend") == "Grüße 🙂 日本\n\tend"
+    assert plain("a\u2028b\u2029c\u200bd\xade\U000e0041") == "a\\u2028b\\u2029c\\u200bd\\xade\\U000e0041"
     assert plain("a\x1b[0m\r\x7f\x85\ud800") == "a\\x1b[0m\\r\\x7f\\x85\\ud800"

@@ -55,3 +55,9 @@ def test_a_damaged_file_is_one_line(run, tmp_path):
     assert result.exit_code == 1
     assert "truncated" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_an_empty_label_is_seen(run, tmp_path):
+    rs.save(rs.MiMiC(source="a", target="").fit(X, np.repeat(["a", ""], 20)).steering_, tmp_path / "file")
+    shown = run("inspect", tmp_path / "file").stdout
+    assert "'', a" in shown and "a → ''" in shown

@@ -72,6 +72,18 @@ def test_white_space_around_texts_labels_and_headings_is_dropped(tmp_path):
         ("t.jsonl", b'{"text": "a", "label": NaN}\n', LabelError, "line 1: the column 'label' is empty"),
         ("t.csv", b"text,label,text\na,b,c\n", DataError, "columns 1 and 3 are called 'text'. Rename or remove"),
         ("t.tsv", b"text\tlabel\t label\na\tb\tc\n", DataError, "columns 2 and 3 are called 'label'"),
+        (
+            "t.jsonl",
+            b'{"text": "a", "label": "b"}\n{"text": "a", "label": "b", "label": "c"}\n',
+            DataError,
+            "line 2: the key 'label' occurs more than once in an object. Rename or remove all but one",
+        ),
+        (
+            "t.jsonl",
+            b'{"text": "a", "label": "b", "x": {"y": 1, "y": 1}}',
+            DataError,
+            "line 1: the key 'y' occurs more",
+        ),
         ("t.jsonl", b'{"text": ["a"], "label": "b"}', DataError, "line 1: the column 'text' holds a list, not a text"),
         ("t.jsonl", b'{"text": "a", "label": {"b": 1}}', DataError, "line 1: the column 'label' holds a dict"),
         ("t.parquet", b"not parquet", DataError, "cannot be read as Parquet"),

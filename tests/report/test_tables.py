@@ -41,12 +41,16 @@ def test_dropped_generations_are_told():
     assert "(1 dropped)" in outcomes_table(small_record()).rows[1][4]
 
 
-@pytest.mark.parametrize("labels", [(1, 0), (True, False), (0.0, 1.0), ("", "a")])
+@pytest.mark.parametrize("labels", [(1, 0), (True, False), (0.0, 1.0), ("", "a"), ("a", ""), (" ", "a")])
 def test_every_target_is_named_also_one_that_counts_as_nothing(labels):
     source, target = labels
     X, z = make_concept(0)
     certificate = rs.MeanMatching(source=source, target=target).fit(X, np.array(labels)[z]).certificate_
-    assert certificate_table(certificate).headings == ("measure", f"{source} → {target}")
+    assert certificate_table(certificate).headings == ("measure", f"{seen(source)} → {seen(target)}")
+
+
+def seen(label):
+    return {"": "''", " ": "' '"}.get(label, str(label))
 
 
 def test_few_rows_support_nothing_and_show_no_probe_that_explains_everything():

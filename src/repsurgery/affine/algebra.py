@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from repsurgery.affine.base import AffineMap
+from repsurgery.affine.base import AffineMap, finite_result
 from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
@@ -14,8 +14,17 @@ from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
 __all__ = ["check_strength", "compose", "interpolate"]
 
 
+@finite_result("The composition", "Lower the strength of the maps, or rescale them.")
 def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
-    """Return x ↦ outer(inner(x))."""
+    """Return x ↦ outer(inner(x)).
+
+    Raises
+    ------
+    ShapeError
+        The maps act on different numbers of features.
+    NonFiniteError
+        The composition leaves float64 (test_what_leaves_float64_is_refused_with_its_remedy).
+    """
     if outer.dim != inner.dim:
         raise ShapeError(f"Maps on {outer.dim} and on {inner.dim} features cannot be composed; fit both at one site.")
     bias = outer.linear(inner.bias[None])[0] + outer.bias

@@ -1,6 +1,8 @@
 """`AffineMap`: a frozen value x ↦ Wx + b that acts on rows as ``X @ W.T + b``."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -19,9 +21,27 @@ from repsurgery.arrays import (
 from repsurgery.errors import DataError, NonFiniteError, ShapeError
 from repsurgery.origin import UNKNOWN, Origin
 
-__all__ = ["AffineMap"]
+__all__ = ["AffineMap", "finite_result"]
 
 Array = TypeVar("Array", bound=NDArray[Any])
+
+
+@contextmanager
+def finite_result(what: str, remedy: str) -> Iterator[None]:
+    """Raise a `NonFiniteError` where the map that the block makes of finite maps leaves float64, without a warning.
+
+    Parameters
+    ----------
+    what : str
+        What is computed ("The composition"), for the message.
+    remedy : str
+        What to do, for the message.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            yield
+    except (DataError, np.linalg.LinAlgError) as error:  # LAPACK refuses infinity
+        raise NonFiniteError(f"{what} overflows: its numbers are too large. {remedy}") from error
 
 
 class AffineMap(ABC):
@@ -56,7 +76,7 @@ class AffineMap(ABC):
 
     @abstractmethod
     def inverse(self) -> "AffineMap":
-        """Return the inverse map, or raise `SingularMapError`."""
+        """Return the inverse map; raise `SingularMapError`, or `NonFiniteError` where it leaves float64."""
 
     @abstractmethod
     def interpolate(self, t: float) -> "AffineMap":
@@ -97,8 +117,15 @@ class AffineMap(ABC):
         return out
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """Return this map with its numbers rounded to ``dtype`` (and kept as float64)."""
-        return type(self)(**{name: a.astype(dtype).astype(np.float64) for name, a in self.arrays().items()})
+        """Return this map with its numbers rounded to ``dtype`` (and kept as float64).
+
+        Raises
+        ------
+        NonFiniteError
+            A number is beyond the range of ``dtype``.
+        """
+        with finite_result(f"The rounding to {np.dtype(dtype)}", "Choose a wider dtype, or rescale the map."):
+            return type(self)(**{name: a.astype(dtype).astype(np.float64) for name, a in self.arrays().items()})
 
     def __matmul__(self, other: "AffineMap") -> "AffineMap":
         """``f @ g`` applies g first, then f."""
@@ -112,4 +139,4 @@ class AffineMap(ABC):
             if array.shape != shape:
                 raise ShapeError(f"{type(self).__name__}.{name} has shape {array.shape}; it needs {shape}.")
             if not np.isfinite(array).all():
-                raise DataError(f"{type(self).__name__}.{name} holds NaN or infinity. Fit again on finite data.")
+                raise DataError(f"{type(self).__name__}.{name} holds NaN or infinity. Give finite numbers.")

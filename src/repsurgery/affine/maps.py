@@ -9,12 +9,15 @@ from scipy import linalg
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from repsurgery.affine.base import AffineMap
+from repsurgery.affine.base import AffineMap, finite_result
 from repsurgery.arrays import Matrix, Vector, freeze
-from repsurgery.errors import ParameterError, ShapeError, SingularMapError
+from repsurgery.errors import DataError, ParameterError, ShapeError, SingularMapError
 from repsurgery.linalg.spectrum import largest_singular_value
 
 __all__ = ["Dense", "Diagonal", "Identity", "LowRank", "Translation"]
+
+_INTERPOLATION = finite_result("The interpolation", "Lower the strength, or rescale the maps.")
+_INVERSE = finite_result("The inverse", "Interpolate to a strength below 1 first, or rescale the map.")
 
 
 def _own(value: Any) -> NDArray[Any]:
@@ -94,6 +97,7 @@ class Translation(AffineMap):
     def inverse(self) -> "Translation":  # noqa: D102
         return Translation(-self.shift)
 
+    @_INTERPOLATION
     def interpolate(self, t: float) -> "Translation":  # noqa: D102
         return Translation(t * self.shift)
 
@@ -133,6 +137,7 @@ class Diagonal(AffineMap):
     def linear(self, X: Matrix) -> Matrix:  # noqa: D102
         return X * self.scale
 
+    @_INVERSE
     def inverse(self) -> "Diagonal":  # noqa: D102
         if not self.scale.all():
             raise SingularMapError(
@@ -141,6 +146,7 @@ class Diagonal(AffineMap):
             )
         return Diagonal(1 / self.scale, -self.offset / self.scale)
 
+    @_INTERPOLATION
     def interpolate(self, t: float) -> "Diagonal":  # noqa: D102
         return Diagonal((1 - t) + t * self.scale, t * self.offset)
 
@@ -197,10 +203,13 @@ class LowRank(AffineMap):
         Y += X if self.scale == 1 else self.scale * X
         return Y
 
+    @_INVERSE
     def inverse(self) -> "LowRank":  # noqa: D102
         # Woodbury: (sI + LR)⁻¹ = I/s − L (sI + RL)⁻¹ R / s
         s = float(self.scale)
         core = s * np.eye(self.rank) + self.right @ self.left
+        if not np.isfinite(core).all():
+            raise DataError("LowRank.right @ LowRank.left overflows.")
         if s == 0 or (self.rank and np.linalg.cond(core) > 1 / (self.dim * np.finfo(float).eps)):
             raise SingularMapError(
                 "This low-rank map removes directions, so it has no inverse. Interpolate to a strength below 1 first."
@@ -209,6 +218,7 @@ class LowRank(AffineMap):
         inverse = LowRank(left, self.right, np.zeros(self.dim), 1 / s)
         return LowRank(left, self.right, -inverse.linear(self.offset[None])[0], 1 / s)
 
+    @_INTERPOLATION
     def interpolate(self, t: float) -> "LowRank":  # noqa: D102
         return LowRank(t * self.left, self.right, t * self.offset, (1 - t) + t * self.scale)
 
@@ -262,6 +272,7 @@ class Dense(AffineMap):
     def linear(self, X: Matrix) -> Matrix:  # noqa: D102
         return X @ self.matrix.T
 
+    @_INVERSE
     def inverse(self) -> "Dense":  # noqa: D102
         lu, pivots, info = lapack.dgetrf(self.matrix)
         rcond = 0.0 if info else lapack.dgecon(lu, np.abs(self.matrix).sum(axis=0).max(initial=0.0))[0]
@@ -273,6 +284,7 @@ class Dense(AffineMap):
         inverse = linalg.lu_solve((lu, pivots), np.eye(self.dim), check_finite=False)
         return Dense(inverse, -inverse @ self.offset)
 
+    @_INTERPOLATION
     def interpolate(self, t: float) -> "Dense":  # noqa: D102
         W = t * self.matrix
         W[np.diag_indices_from(W)] += 1 - t

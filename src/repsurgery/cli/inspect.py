@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from repsurgery.cli.needs import Console, Table, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.report.tables import shown_label
 
 __all__ = ["inspect"]
 
@@ -41,7 +42,7 @@ def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if name in ("kind", "certificate") and not prefix.endswith("moments."):
             continue
         if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{name}.")
+            rows += _flat(value, f"{prefix}{shown_label(name)}.")
         else:
             shown = " × ".join(map(str, value)) if prefix.endswith("arrays.") else _words(value)
             shown = "unknown" if prefix == "origin." and value is None else shown
@@ -51,5 +52,5 @@ def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _words(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(map(shown_label, value)) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

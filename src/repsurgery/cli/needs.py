@@ -15,24 +15,26 @@ except ImportError as error:
 
 __all__ = ["Console", "Progress", "Table", "escape", "plain", "typer"]
 
-_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that make a terminal show text in another order than it is written in."""
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode's categories of characters that a terminal obeys or hides: control and format characters, lone halves of
+characters, separators of lines and of paragraphs."""
 
 
 def plain(text: str) -> str:
-    """Return ``text`` with control characters spelled out, so that no terminal obeys them; lines and tabs stay.
+    """Return ``text`` with control and format characters spelled out, so that a terminal neither obeys nor hides them.
+
+    Newlines and tabs stay.
 
     Guarantees
     ----------
     No escape sequence in a label, path or text reaches the terminal (test_no_command_lets_a_label_steer_the_terminal).
     """
-    return "".join(c if c in "\n\t" or not _controls(c) else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in _INVISIBLE else c.encode("unicode_escape").decode()
+        for c in text
+    )
 
 
 def escape(text: str) -> str:
     """Return ``text`` as Rich prints it literally: neither markup nor control characters have an effect."""
     return _escape_markup(plain(text))
-
-
-def _controls(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in _DIRECTIONS

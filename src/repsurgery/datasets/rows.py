@@ -16,6 +16,7 @@ __all__ = [
     "Numbered",
     "Placed",
     "decoded",
+    "distinct_keys",
     "numbered_rows",
     "read_rows",
     "require_distinct",
@@ -110,6 +111,15 @@ def require_distinct(file: Path, names: Iterable[str]) -> None:
         raise DataError(f"{file}, header: columns {places} are called '{twice[0]}'. Rename or remove all but one.")
 
 
+def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of ``pairs``, for `json.loads`; raise a `DataError` where a key occurs twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise DataError(f"the key '{twice}' occurs more than once in an object. Rename or remove all but one.")
+    return found
+
+
 def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, ...], remedy: str) -> None:
     names = list(found)
     require_distinct(file, names)
@@ -159,9 +169,11 @@ def _jsonl(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbere
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = json.loads(line, object_pairs_hook=distinct_keys)
+        except (json.JSONDecodeError, RecursionError) as error:
             raise DataError(f"{file}, line {number}: {error}. Write one JSON object per line.") from error
+        except DataError as error:
+            raise DataError(f"{file}, line {number}: {error}") from None
         if not isinstance(row, dict):
             raise DataError(f"{file}, line {number}: a {type(row).__name__}. Write one JSON object per line.")
         if first:

@@ -13,6 +13,7 @@ from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError, MissingExtraError, ShapeError
 from repsurgery.lm.admission import only_map
 from repsurgery.lm.placing import place
+from repsurgery.lm.rows import as_steering
 from repsurgery.lm.sites import resolve_site, site_names, unwrapped
 
 __all__ = ["to_gguf"]
@@ -64,6 +65,9 @@ def to_gguf(
     The file holds the shift in float32 (test_the_control_vector_reads_back).
     """
     inner: Any = unwrapped(model)
+    wanted = as_steering(steering, caller="to_gguf").origin.site if site is None else site
+    if wanted is not None:
+        _block(inner, wanted)  # a block that the model lacks is out of reach too
     at = place(inner, steering, site, strength, caller="to_gguf")
     m, site = only_map(at.steering, at.strength, caller="to_gguf"), at.site
     shift = _shift_of(m)

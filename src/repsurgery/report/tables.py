@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from repsurgery.certificates import Certificate, PairRecord
 from repsurgery.results import CertifiedMap, DemoRecord, Outcome
 
-__all__ = ["Table", "certificate_table", "certificates_table", "number", "outcomes_table"]
+__all__ = ["Table", "certificate_table", "certificates_table", "number", "outcomes_table", "shown_label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,19 @@ def _probed(r2: float) -> float | None:
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
 
 
+def shown_label(label: object) -> str:
+    """Return ``label`` as text, in quotation marks where nothing of it would be seen."""
+    return str(label) if str(label).strip() else repr(str(label))
+
+
 def certificate_table(certificate: Certificate) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims."""
     headings = (
         "measure",
-        *(f"{label} → {'erased' if p.target is None else p.target}" for label, p in certificate.by_source.items()),
+        *(
+            f"{shown_label(label)} → {'erased' if p.target is None else shown_label(p.target)}"
+            for label, p in certificate.by_source.items()
+        ),
     )
     measures: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
         ("rows", lambda p: f"{p.rows_source} / {p.rows_target}"),

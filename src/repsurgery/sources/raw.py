@@ -112,10 +112,10 @@ class SafetensorsArray:
             tensors.pop("__metadata__", None)
             return 8 + size, {name: _Tensor.of(facts) for name, facts in tensors.items()}
         except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-            raise self._damaged(repr(error)) from error
+            raise self._damaged("its header does not describe tensors") from error
 
     def _damaged(self, why: str) -> DamagedFileError:
-        return DamagedFileError(f"{self.path} is truncated or no safetensors file ({why}). Write it again.")
+        return DamagedFileError(f"{self.path} is truncated or is not a safetensors file ({why}). Write it again.")
 
     def _name(self, tensors: dict[str, "_Tensor"]) -> str:
         if self.column is not None:

@@ -24,7 +24,7 @@ def run_harness(arguments: Sequence[str]) -> None:
 
 def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
     # the harness makes file names of its own, with the time in them, so that it replaces nothing
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         name, equals, value = word.partition("=")
         given = Path(value if equals else following)
         if name in ("--output_path", "-o"):
