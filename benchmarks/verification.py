@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import repsurgery as rs
-from repsurgery.certificates.verify import LEVEL, SHARE, verdict_of
+from repsurgery.certificates.claims import SHARE
+from repsurgery.certificates.verify import LEVEL, verdict_of
 
 __all__ = ["KINDS", "METHODS", "SIZES", "draw", "verdicts"]
 

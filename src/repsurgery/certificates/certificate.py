@@ -192,7 +192,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Certificate":
-        """Rebuild a certificate from `to_dict`, or raise a `DataError` where a value is of another type or out of range."""
+        """Rebuild a certificate from `to_dict`; a value of another type or out of range raises a `DataError`."""
         for record in plain["by_source"]:
             check_fields(PairRecord, record)
             _check_ranges(PairRecord, record)

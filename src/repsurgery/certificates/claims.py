@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 FEW_ROWS = 50
 """With fewer rows of a class, new or fitted, a direction may not have been seen at work: any row might lie along it."""
 MANY_ROWS = 1000
-"""With as many rows of each class, new and fitted, rows of any kind that makes up 0.5 % of a class were seen in both."""
+"""With as many rows of each class, new and fitted, rows of any kind that is 0.5 % of a class were seen in both."""
 TRIM = 0.05
 """The share of each class, its most influential rows, without which evidence on second moments must still stand."""
 NEGLIGIBLE = 1e-3
