@@ -1,5 +1,7 @@
 """`Certificate`: what a steering function does, as numbers that can be checked again."""
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
@@ -64,6 +66,30 @@ class PairRecord:
     prior_entropy: float | None = None
     probe_loss: float | None = None
     gated_probe_loss: float | None = None
+
+
+_SIGNED = ("youden",)
+_RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
+"""Gaps relative to a target's covariance, infinite where that is zero."""
+_SHARES = ("probe_r2", "probe_r2_before")
+MOST_ROWS = 2**63 - 1
+
+
+def _check_ranges(kind: type, values: Mapping[str, Any]) -> None:
+    """Raise a `DataError` where a number is none that could have been measured: NaN, negative, infinite, too large."""
+    for name, value in values.items():
+        if not isinstance(value, float | int) or isinstance(value, bool) or name in ("source", "target", "neutral"):
+            continue
+        least, most = -1.0 if name in _SIGNED else 0.0, math.inf if name in _RELATIVE else sys.float_info.max
+        if name in _SIGNED or name in _SHARES:
+            most = 1.0
+        elif name.startswith(("rows_", "rank_s", "rank_tar")):
+            least, most = int(name.startswith("rows_")), MOST_ROWS
+        if not least <= value <= most:  # also false for NaN
+            raise DataError(
+                f"{kind.__name__}.{name} is {value!r}; a measured one lies between {least:g} and {most:g}. The "
+                "certificate was altered or damaged; load the original file or fit again."
+            )
 
 
 _WORST = (
@@ -166,15 +192,17 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Certificate":
-        """Rebuild a certificate from `to_dict`, or raise a `DataError` where a value is of another type."""
+        """Rebuild a certificate from `to_dict`; a value of another type or out of range raises a `DataError`."""
         for record in plain["by_source"]:
             check_fields(PairRecord, record)
+            _check_ranges(PairRecord, record)
         records = [PairRecord(**record) for record in plain["by_source"]]
         sources = [record.source for record in records]
         if not records or len(check_labels(sources, len(sources), caller="Certificate")[0]) < len(sources):
             raise DataError(f"A certificate needs one record of each source; it got those of {sources}.")
         values = {**plain, "claims": tuple(plain["claims"]), "by_source": dict(zip(sources, records, strict=True))}
         check_fields(cls, values)
+        _check_ranges(cls, values)
         return cls(**values)
 
     def sealed(self, digest: str) -> "Certificate":

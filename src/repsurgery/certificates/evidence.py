@@ -83,7 +83,10 @@ class Noise:
 
 
 def contrast(found: float, *, claimed: float, effect: float, noise: Sequence[Noise], level: float) -> Evidence:
-    """Test one signed difference of means against |difference| ≤ ``claimed``; ``effect`` is what should be noticed."""
+    """Test one signed difference of means against |difference| ≤ ``claimed``; ``effect`` should be noticed.
+
+    A claimed gap as wide as the effect leaves no power: it supports nothing.
+    """
     error, df, reach = _total(noise)
     if not error > 0:
         return Evidence("along the concept", abs(found), np.inf, 1.0, 0.0)
@@ -91,7 +94,7 @@ def contrast(found: float, *, claimed: float, effect: float, noise: Sequence[Noi
     def limit(p: float) -> float:
         return claimed + error * float(stats.t.isf(p / 2, df)) + reach * float(np.log(2 / p))
 
-    power = float(stats.t.sf((limit(level) - claimed - effect) / error, df)) if effect > 0 else 0.0
+    power = float(stats.t.sf((limit(level) - effect) / error, df)) if effect > 0 else 0.0
     return Evidence("along the concept", abs(found), limit(level), _p_value(limit, abs(found)), power)
 
 
@@ -108,7 +111,7 @@ def norm_of(
         return claimed + error * float(np.sqrt(stats.f.isf(p, k, df))) + reach * float(np.log(2 / p))
 
     # ‖δ + noise‖² has mean δ² + 1 and variance (2 + 4δ²) / k in units of the noise
-    delta, needed = effect / error, (limit(level) - claimed) / error
+    delta, needed = effect / error, limit(level) / error
     power = float(stats.norm.sf((needed**2 - delta**2 - 1) / np.sqrt((2 + 4 * delta**2) / k))) if effect > 0 else 0.0
     return Evidence("in norm", found, limit(level), _p_value(limit, found), power)
 

@@ -29,7 +29,7 @@ Verdict = Literal["supported", "contradicted", "cannot tell"]
 
 LEVEL = 0.01
 """The chance that rows of the kind the map was fitted on contradict it, over all claims and classes together."""
-POWER = 0.5
+POWER = 0.8
 """Below this chance of noticing it, rows that do not contradict a claim do not support it either."""
 GAPS: dict[Claim, str] = {
     "means": "mean_gap",

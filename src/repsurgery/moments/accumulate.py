@@ -130,8 +130,8 @@ def require_scale(size: float, spread: float) -> None:
     for what, value, least in (("a spread", spread, smallest), ("a mean", size, smallest if spread == 0 else 0.0)):
         if value and not least <= value <= largest:
             raise DataError(
-                f"X has {what} of {value:.3g}; its squares leave the range of float64 between {smallest:g} and "
-                f"{largest:g}. Multiply X by a constant that brings it near 1 and fit again."
+                f"X has {what} of {value:.3g}; fitting takes its eighth power, which float64 holds only for values "
+                f"between {smallest:g} and {largest:g}. Multiply X by a constant that brings it near 1 and fit again."
             )
 
 

@@ -103,15 +103,17 @@ class Moments:
         else:
             (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
             found = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
-        if not found.require_scale():  # squares may have vanished: look at the values themselves
-            require_scale(max(float(np.abs(X[rows[i]]).max()) for i in row_blocks(len(rows), d)), 0.0)
+        if not found.variance.any() and any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), d)):
+            raise DataError(
+                "moments underflowed: these rows differ, but the squares of their differences are too small for "
+                "float64. Multiply X by a constant that brings it near 1 and fit again."
+            )
         return found
 
-    def require_scale(self) -> float:
-        """Return the largest standard deviation, or raise `DataError` where squares of these numbers leave float64."""
+    def require_scale(self) -> None:
+        """Raise `DataError` where means or standard deviations are too small or too large to fit a map to."""
         spread = float(np.sqrt(self.variance.max(initial=0.0)))
         require_scale(float(np.abs(self.mean).max(initial=0.0)), spread)
-        return spread
 
     @classmethod
     def empty(cls, dim: int) -> "Moments":

@@ -50,7 +50,7 @@ def verify(steering: SteeringFunction, X: Any = None, z: Any = None) -> Verifica
     Guarantees
     ----------
     Rows like those of the fit contradict it at most at the stated level
-    (test_false_alarms_stay_below_the_level_on_twelve_kinds_of_data).
+    (test_false_alarms_stay_below_the_level_on_many_kinds_of_data).
     Without the power to notice a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
     """
     certificate = _certificate(steering)
