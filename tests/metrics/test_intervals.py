@@ -33,7 +33,7 @@ LAWS = {
 @pytest.mark.parametrize("name", LAWS)
 def test_intervals_cover_at_200_rows(name):
     draw, truth = LAWS[name]
-    trials, covered, halved = 400, 0, 0
+    trials, covered, halved = 300, 0, 0
     for seed in range(trials):
         x = Mean(draw(np.random.default_rng([seed, 1])))
         found = paired_bootstrap({"x": x}, N, seed=seed)["x"].estimate
@@ -41,14 +41,14 @@ def test_intervals_cover_at_200_rows(name):
         covered += found.low <= truth <= found.high
         low, high = ((found.value + end) / 2 for end in (found.low, found.high))
         halved += low <= truth <= high
-    # 92 % is asked for; the standard error of 400 trials is .014 there, and two of them are allowed
+    # 92 % is asked for; the standard error of 300 trials is .016 there, and two of them are allowed
     assert covered / trials >= 0.92 - 2 * np.sqrt(0.92 * 0.08 / trials)
     # intervals half as wide would be noticed, but for a share whose upper end alone decides
     assert halved / trials < 0.9 or name in ("share of 1 in 200", "amounts of 1 in 100")
 
 
 def test_intervals_of_paired_shares_cover():
-    trials, covered = 400, {"rare": 0, "one way": 0}
+    trials, covered = 250, {"rare": 0, "one way": 0}
     for seed in range(trials):
         rng = np.random.default_rng([seed, 2])
         before = (rng.random(N) < 0.05).astype(float)
@@ -77,12 +77,12 @@ DIFFERENCES = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_intervals_of_sparse_differences_cover(name):
     draw, truth = DIFFERENCES[name]
-    trials, covered = 300, 0
+    trials, covered = 250, 0
     for seed in range(trials):
         rng = np.random.default_rng([seed, 14])
         x = rng.random(N)
         statistics = {"x": Mean(x), "y": Mean(x + draw(rng))}
-        found = paired_bootstrap(statistics, N, resamples=500, seed=seed, reference="x")["y"].difference
+        found = paired_bootstrap(statistics, N, resamples=300, seed=seed, reference="x")["y"].difference
         assert found.low <= found.value <= found.high
         covered += found.low <= truth <= found.high
     assert covered / trials >= 0.92 - 2 * np.sqrt(0.92 * 0.08 / trials)
@@ -129,12 +129,12 @@ def pairs(seed):
 
 
 def test_p_values_keep_their_level():
-    trials, starred = 200, dict.fromkeys(pairs(0), 0)
+    trials, starred = 120, dict.fromkeys(pairs(0), 0)
     for seed in range(trials):
         for name, (x, y) in pairs(seed).items():
             found = paired_bootstrap({"x": mean_of(x), "y": mean_of(y)}, N, resamples=9, seed=seed, reference="x")
             starred[name] += found["y"].p_value <= 0.05
-    # 5 %, and three standard errors of 200 trials
+    # 5 %, and three standard errors of the trials
     assert max(starred.values()) / trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
     assert starred["normal"] > 0  # the test is exact, not merely cautious
 
@@ -325,7 +325,7 @@ def test_intervals_of_the_rms_gap_cover_the_populations(classes, first, other, s
 
 
 def test_changes_of_the_rms_gap_are_starred_no_more_often_than_they_may():
-    trials, starred = 120, dict.fromkeys(("equal", "few changes", "less accurate"), 0)
+    trials, starred = 90, dict.fromkeys(("equal", "few changes", "less accurate"), 0)
     for seed in range(trials):
         rng = np.random.default_rng([seed, 12])
         y, z, u = rng.integers(4, size=N), rng.integers(2, size=N), rng.random((3, N))

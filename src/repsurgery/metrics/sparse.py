@@ -13,7 +13,7 @@ def sparse_bounds(rows: Vector, level: float, *, scale: float, either_side: bool
 
     The mean lies beside the common value by the share of rows above it times their mean amount, less the same of rows
     below it. The share has its exact interval (Clopper and Pearson, 1934) and the amount that of an exponential law, to
-    whose upper bound one more row of the mean amount is added; the intervals are joined by their squared distances from
+    whose upper bound half a row of the mean amount is added; the intervals are joined by their squared distances from
     the estimates (MOVER; Zou and Donner, 2008). No bound lies beyond the largest amount that was seen.
 
     Parameters
@@ -51,7 +51,7 @@ def _side(amounts: Vector, n: int, level: float, unseen: float) -> tuple[float, 
     amount, found = float(amounts.mean()), float(amounts.sum()) / n
     # the mean of k exponential amounts is their expectation times a chi-square over its 2k degrees of freedom
     least = 2 * k / chi2.ppf((1 + level) / 2, 2 * k)
-    most = 2 * (k + 1) / chi2.ppf((1 - level) / 2, 2 * (k + 1))
+    most = (2 * k + 1) / chi2.ppf((1 - level) / 2, 2 * k + 1)
     low = found - np.hypot(amount * (k / n - share.low), found * (1 - least))
     high = found + np.hypot(amount * (share.high - k / n), found * (most - 1))
     return found, float(max(low, 0.0)), float(high)
