@@ -77,7 +77,7 @@ def _rare_direction(rng: np.random.Generator, shape: tuple[int, int], source: bo
 
 def _rare_width(rng: np.random.Generator, shape: tuple[int, int], source: bool) -> NDArray[Any]:
     wide = np.where(rng.random((shape[0], 1)) < 0.01, 30.0, 1.0)
-    return (rng.normal(size=shape) + 0.3 * (not source)) * wide
+    return rng.normal(size=shape) * wide + 0.3 * (not source)
 
 
 KINDS: dict[str, Draw] = {

@@ -1,9 +1,10 @@
 """One test per claim: what two classes of rows say of equal means, covariances, variances and neighbours.
 
 Each claim is tested along the gap that was there before, where what a map leaves of it shows first; the direction is
-learned on one half of the rows and tested on the other. Means are also tested in norm. Second moments hang on few rows,
-some of which only the fit may have seen: their claims are contradicted only if the evidence stands without the most
-influential rows of each class and, where rows are not many, only by what is left of the gap before steering.
+learned on one half of the rows and tested on the other. Means are also tested in norm, and covariances where rows are
+many. Second moments hang on few rows, some of which only the fit may have seen: where rows are not many, their claims
+are contradicted only by what is left of the gap before steering, and only if the evidence stands without the most
+influential rows of each class.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ ROUNDING = 1e-9
 FEW_ROWS = 50
 """With fewer rows of a class, new or fitted, a direction may not have been seen at work: any row might lie along it."""
 MANY_ROWS = 1000
-"""With as many rows of each class, new and fitted, rows of any kind that is 0.5 % of a class were seen in both."""
+"""With as many new rows of each class, every kind of row that is 0.5 % of it is among them."""
 TRIM = 0.05
 """The share of each class, its most influential rows, without which evidence on second moments must still stand."""
 NEGLIGIBLE = 1e-3
@@ -113,12 +114,18 @@ def _covariances(
     source: ClassRows, target: ClassRows, certified: PairRecord, claims: Sequence[Claim], level: float
 ) -> Evidence:
     S, T = Moments.of(source.after), Moments.of(target.after)
-    widths = _excess(source, target), 1.0
-    furthest = max(w * float(e.max()) for w, e in zip(widths, _energies(source.after, target.after), strict=True))
+    energies, widths = _energies(source.after, target.after), (_excess(source, target), 1.0)
+    furthest = max(w * float(e.max()) for w, e in zip(widths, energies, strict=True))
     norm, unseen = float(np.sqrt(T.squared_norm)), ROUNDING + _overfit(claims, target, source.fitting_rows)
     slack = (_excused(certified.covariance_gap, certified) + unseen) * norm
     gap = covariance_distance(S, T)
     tests = []
+    if min(len(source.after), len(target.after)) >= MANY_ROWS:
+        # so many rows tell what the map does to their kind, however few rows it was fitted on
+        squares = [np.maximum(np.square(e) - m.squared_norm, 0.0) for e, m in zip(energies, (S, T), strict=True)]
+        noise = _noise_of_squares(squares, (source, target), furthest, widths)
+        directions = _directions(source, target, squared=True)
+        tests.append(norm_of(gap, claimed=slack, effect=0.0, noise=noise, directions=directions, level=level / 3))
     for (s0, s1), (t0, t1) in _halves(source, target):
         learn = source.before[s0], target.before[t0]
         length = covariance_distance(*(Moments.of(rows) for rows in learn)) or 1.0
@@ -127,7 +134,7 @@ def _covariances(
             return (_quadratic(X, learn[0]) - _quadratic(X, learn[1])) / length
 
         after, before = _scores(along, source, target, (s1, t1))
-        tests.append(_left_over(after, before, source, target, gap, slack, furthest, level / 2))
+        tests.append(_left_over(after, before, source, target, gap, slack, furthest, level / 3))
     return either(tests)
 
 
@@ -192,31 +199,33 @@ def _left_over(
     furthest: float,
     level: float,
 ) -> Evidence:
-    """Return the weaker evidence of a gap: with all rows, and without the most influential ones.
+    """Return the evidence of a gap; of few rows, the weaker evidence with and without the most influential ones.
 
     Few rows may lack rare rows that the fit had seen, and a map that met those overshoots, or leaves a gap where there
     was none. With few rows only a part of the gap before counts, and that gap must itself be significant.
     """
     rows, widths = (source, target), (_excess(source, target), 1.0)
-    inner, inner_before = [_trimmed(s) for s in after], [_trimmed(s) for s in before]
-    untouched = _difference(inner_before)
-    many = all(min(len(r.after), r.fitting_rows) >= MANY_ROWS for r in rows)
-    sign = np.sign(_difference(inner) if many else untouched)
-    tests = [
-        contrast(
+
+    def test(left: Sequence[Vector], was: Sequence[Vector], sign: float, most: float) -> Evidence:
+        return contrast(
             min(max(sign * _difference(left), 0.0), most),
             claimed=slack,
-            effect=SHARE * np.sign(untouched) * _difference(was),
+            effect=SHARE * abs(_difference(was)),
             noise=_noise(left, rows, furthest, widths),
             level=level,
         )
-        for left, was, most in ((after, before, gap), (inner, inner_before, np.inf))
+
+    if all(len(r.after) >= MANY_ROWS for r in rows):
+        return test(after, before, np.sign(_difference(after)), gap)
+    inner, inner_before = [_trimmed(s) for s in after], [_trimmed(s) for s in before]
+    untouched = _difference(inner_before)
+    sign, noise = np.sign(untouched), _noise(inner_before, rows, furthest)
+    tests = [
+        test(after, before, sign, gap),
+        test(inner, inner_before, sign, np.inf),
+        contrast(untouched, claimed=0.0, effect=abs(untouched), noise=noise, level=level),
     ]
-    if not many:
-        noise = _noise(inner_before, rows, furthest)
-        tests.append(contrast(untouched, claimed=0.0, effect=abs(untouched), noise=noise, level=level))
-    p_value, power = max(e.p_value for e in tests), min(e.power for e in tests)
-    return replace(tests[0], p_value=p_value, power=power)
+    return replace(tests[0], p_value=max(e.p_value for e in tests), power=min(e.power for e in tests))
 
 
 def _trimmed(scores: Vector) -> Vector:
@@ -259,18 +268,26 @@ def _noise(
     return [Noise.of(w * s, r.fitting_rows, largest=largest) for s, r, w in zip(scores, rows, widths, strict=True)]
 
 
-def _noise_of_squares(squares: Sequence[Vector], rows: Sequence[ClassRows], furthest: float) -> list[Noise]:
-    return [Noise.of_squares(s, r.fitting_rows, largest=furthest) for s, r in zip(squares, rows, strict=True)]
+def _noise_of_squares(
+    squares: Sequence[Vector],
+    rows: Sequence[ClassRows],
+    furthest: float,
+    widths: Sequence[float] = (1.0, 1.0),
+) -> list[Noise]:
+    return [
+        Noise.of_squares(w**2 * s, r.fitting_rows, largest=furthest)
+        for s, r, w in zip(squares, rows, widths, strict=True)
+    ]
 
 
-def _directions(source: ClassRows, target: ClassRows) -> float:
-    """(tr V)² / tr V² of the covariance V of the gap of means.
+def _directions(source: ClassRows, target: ClassRows, *, squared: bool = False) -> float:
+    """(tr V)² / tr V² of the covariance V of the gap of means, or with ``squared`` of the gap of covariances.
 
     It is 1 where all noise lies along one direction. Read off the Gram matrix of some rows, which can only lower it.
     """
     picked = [np.linspace(0, len(r.after) - 1, min(len(r.after), GRAM_ROWS)).astype(np.intp) for r in (source, target)]
     X = np.vstack([r.after[i] for r, i in zip((source, target), picked, strict=True)])
-    gram = X @ X.T
+    gram = np.square(X @ X.T) if squared else X @ X.T
     # centred per class, and weighted as the classes are in V
     ends = [slice(0, len(picked[0])), slice(len(picked[0]), None)]
     weights = np.empty(len(X))
