@@ -165,3 +165,15 @@ def test_results_on_file_need_no_pass(model, tmp_path):
             found.append(lm.extract(steered, *arguments[1:], work_dir=tmp_path, progress=False))
     assert np.array_equal(*found) and not np.array_equal(found[0], bare)
     assert steered.visits == {"layers.0": 0}
+
+
+def test_a_copy_made_inside_the_block_generates_by_itself(model):
+    ids, mask = prompts()
+    with lm.steer(model, {"final": ONES}):
+        run(model, ids, mask)
+        twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.lm_head.weight.copy_(-model.lm_head.weight)
+    found, own = (m.generate(ids, attention_mask=mask, **SETTINGS) for m in (twin, model))
+    assert not torch.equal(found, own)
+    assert torch.equal(found, type(twin).generate(twin, ids, attention_mask=mask, **SETTINGS))

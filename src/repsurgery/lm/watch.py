@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, Protocol
 
 import torch
@@ -81,7 +81,7 @@ class Watch:
         for inner in outermost_models(model):
             # only a model that can generate is shadowed; an encoder has nothing to shadow
             if callable(getattr(inner, "generate", None)):
-                self._shadow(inner, "generate", self._noting_calls(inner, inner.generate))
+                self._shadow(inner, "generate", _NotedGenerate(self, inner))
         self._cover_checkpoints(model)
 
     def _cover_checkpoints(self, model: nn.Module) -> None:
@@ -149,21 +149,6 @@ class Watch:
 
         return leave
 
-    def _noting_calls(self, model: nn.Module, generate: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(generate)
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            calls = self._passes.calls
-            calls.append(call_of(_by_name(generate, args, kwargs), vars(model).get("prepare_inputs_for_generation")))
-            me = threading.current_thread()
-            self._generating.append(me)
-            try:
-                return generate(*args, **kwargs)
-            finally:
-                calls.pop()
-                self._generating.remove(me)
-
-        return noting
-
     def _again(self, checkpoint: Callable[..., Any]) -> Callable[..., Any]:
         """Let ``checkpoint`` run its function in the same pass, for the same thread, each time it runs it."""
 
@@ -188,9 +173,38 @@ class Watch:
 
         return checkpointed
 
+    @contextmanager
+    def generating(self, call: Call) -> Iterator[None]:
+        """Know, while the block runs, that this thread is inside ``call``."""
+        calls, me = self._passes.calls, threading.current_thread()
+        calls.append(call)
+        self._generating.append(me)
+        try:
+            yield
+        finally:
+            calls.pop()
+            self._generating.remove(me)
+
     def in_force(self) -> list[Steering]:
         """Return what steers the model in this thread, in order."""
         return [steering for steering in self.steerings if steering.holds_here()]
+
+
+class _NotedGenerate:
+    """Stands in for ``model.generate`` and notes each call; a copy of the model gets its own ``generate`` back."""
+
+    def __init__(self, watch: Watch, model: Any) -> None:
+        self._watch, self._model, self._generate = watch, model, model.generate
+        functools.update_wrapper(self, model.generate)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        prepare = vars(self._model).get("prepare_inputs_for_generation")
+        with self._watch.generating(call_of(_by_name(self._generate, args, kwargs), prepare)):
+            return self._generate(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copied = memo.get(id(self._model), self._model)
+        return MethodType(type(copied).generate, copied)
 
 
 def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
