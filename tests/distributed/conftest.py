@@ -1,9 +1,16 @@
 """Shards in a folder; a Ray and a Dask cluster per module, started when a test first asks for one."""
 
 import pytest
+import torch
 
 from repsurgery.sources import find_shards
 from tests.sources.written import rows, write_npy
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    # ranks and actors have one thread each, and float32 sums depend on their number
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

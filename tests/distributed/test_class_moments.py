@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from repsurgery import ClassMoments, lm
 from repsurgery.distributed import class_moments
@@ -19,15 +18,6 @@ from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"batch_size": 4, "progress": False}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    # torchrun gives each rank one thread, and float32 sums depend on their number
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

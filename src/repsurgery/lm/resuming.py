@@ -23,9 +23,6 @@ from repsurgery.lm.watch import steering_in_force
 
 __all__ = ["SAVE_SECONDS", "folder_of", "uninterrupted"]
 
-_LIBRARIES = ("accelerate", "functools", "peft", "repsurgery", "torch", "transformers")
-"""Whose hooks and functions are told apart by their names."""
-
 SAVE_SECONDS = 30.0
 """Save so often at least; an interruption saves at once, and only a killed process can lose this much."""
 
@@ -36,9 +33,9 @@ def folder_of(
     """Return the folder of exactly this job under ``work_dir``, made if need be; None where nothing is kept.
 
     Its name is a digest of texts, settings, the whole content of the model, whatever steers the model now and the
-    names of hooks that libraries put on it, so another job can never take over these results. Nothing is kept without
-    a work folder, nor, with a warning, of a model whose weights are not in memory or that carries hooks of the caller's
-    own which may change its states: they have no content that could be read.
+    names of hooks that others put on it, so another job can never take over these results. Nothing is kept without a
+    work folder, nor, with a warning, of a model whose weights are not in memory. A hook is known by its name alone, and
+    one that always returns None is left out, because it changes nothing.
 
     Guarantees
     ----------
@@ -47,10 +44,10 @@ def folder_of(
     if work_dir is None:
         return None
     model = behind(model)
-    if (reason := _without_identity(model)) is not None:
+    if (absent := next((name for name, p in model.named_parameters() if p.is_meta), None)) is not None:
         warnings.warn(
-            f"Nothing is kept in {os.fspath(work_dir)}: {reason}, so nothing tells this model from another. Load the "
-            "model into memory and take such hooks away to resume work on it, or leave work_dir out.",
+            f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so nothing tells this "
+            "model from another. Load the model into memory to resume work on it, or leave work_dir out.",
             IdentityWarning,
             stacklevel=3,
         )
@@ -60,23 +57,6 @@ def folder_of(
     folder = Path(work_dir) / f"{settings['job']}-{sha.hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _without_identity(model: nn.Module) -> str | None:
-    """Return what on ``model`` may change its results and cannot be told apart by content; None where nothing is."""
-    absent = next((name for name, p in model.named_parameters() if p.is_meta), None)
-    if absent is not None:
-        return f"the weights of {absent} are offloaded"
-    for path, module in model.named_modules():
-        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-            if not _known(hook) and not _only_watches(hook):
-                return f"{path or 'the model'} carries a hook that may change its states ({_called(hook)})"
-    return None
-
-
-def _known(function: Any) -> bool:
-    """Return whether ``function`` is of this package or of a library whose functions do what their names say."""
-    return _called(function).split(".")[0] in _LIBRARIES
 
 
 def _only_watches(function: Any) -> bool:
@@ -91,7 +71,7 @@ def _only_watches(function: Any) -> bool:
 
 
 def _hooks(model: nn.Module) -> list[str]:
-    """Return the places and names of hooks that are not of this package."""
+    """Return the places and names of hooks that are not of this package and may change a state."""
     return [
         f"{path} {_called(hook)}"
         for path, module in model.named_modules()
