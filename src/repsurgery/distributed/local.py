@@ -1,6 +1,7 @@
 """`LocalEngine`: processes of this machine, each with one thread."""
 
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -115,15 +116,26 @@ def _started() -> _Worker:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Let a process that starts here be deaf to Ctrl-C from its birth: it imports for seconds before it can say so."""
+    """Let a process that starts here be deaf to Ctrl-C from its birth: it imports for seconds before it can say so.
+
+    Ctrl-C is held back until the process has all it needs to start: another thread may take the signal, and Python
+    would then stop this one in the middle.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    waiting: list[Any] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda *call: waiting.append(call)) if main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if main:
+            signal.signal(signal.SIGINT, handler)
+        if waiting and callable(handler):
+            handler(*waiting[0])
 
 
 def _work(line: Connection) -> None:
