@@ -1,4 +1,4 @@
-"""What rows say of a gap: a p-value, the largest gap that is no contradiction, and the power of the test.
+"""What rows say of a gap: a p-value, the largest gap that does not contradict the claim, and the power of the test.
 
 Every statistic is a mean over rows held against its own standard error. Two things keep its level where rows are few,
 sparse, skewed or heavy-tailed: the degrees of freedom are those of the estimated variance, 2 (E s²)² / Var s², with

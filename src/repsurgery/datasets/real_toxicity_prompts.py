@@ -138,7 +138,7 @@ def load_real_toxicity_prompts(data_dir: str | os.PathLike[str] | None = None) -
     Raises
     ------
     DataError
-        Nothing to read, a line that is no JSON, a prompt without text, a toxicity that is no number in [0, 1]; with
+        Nothing to read, a line that is not JSON, a prompt without text, a toxicity that is not a number in [0, 1]; with
         file and line.
     """
     path, origin = _source(data_dir)

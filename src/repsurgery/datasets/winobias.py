@@ -49,7 +49,7 @@ def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
     DataError
         A missing file; a line without an occupation and a pronoun in brackets, with its number.
     LabelError
-        An occupation that is not in the lists, a word that is no pronoun, pronouns of two genders.
+        An occupation that is not in the lists, a word that is not a pronoun, pronouns of two genders.
     """
     root = Path(folder) if folder is not None else data_folder("winobias")
     known = _occupations(root)

@@ -62,7 +62,7 @@ class Reading:
         )
 
     def digest(self) -> str:
-        """Return what tells two jobs apart; where results are kept is no part of it."""
+        """Return what tells two jobs apart; where results are kept is not part of it."""
         facts = [getattr(self, field.name) for field in fields(self) if field.name != "work_dir"]
         return sha256(repr(facts).encode()).hexdigest()
 

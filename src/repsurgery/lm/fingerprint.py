@@ -49,7 +49,7 @@ def fingerprint(model: nn.Module, *, ignore_dtype: bool = False) -> str:
     ignore_dtype : bool
         Return the identity of the weights alone: every parameter and stored buffer after rounding to bfloat16, and
         which adapters act. A model agrees with itself in float32 and in bfloat16; in float16 it does so where each
-        weight survives float16. The configuration is no part of it.
+        weight survives float16. The configuration is not part of it.
 
     Guarantees
     ----------
@@ -73,7 +73,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     """Return a SHA-256 of what decides the tokens of a text and the text of tokens, as 64 hexadecimal digits.
 
     That is the vocabulary with its merges and rules, the special tokens, the template of chats and the side on which
-    texts are cut. The side of padding is no part of it, because texts are padded here, and neither is what the last
+    texts are cut. The side of padding is not part of it, because texts are padded here, and neither is what the last
     call left in the tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -204,7 +204,7 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
 
 
 def _require_scatter(m: Moments) -> None:
-    """Refuse a matrix that is no scatter: not symmetric, or with a correlation beyond 1."""
+    """Refuse a matrix that is not a scatter: not symmetric, or with a correlation beyond 1."""
     if m.dense is None:
         return
     scale = np.sqrt(np.maximum(np.diagonal(m.dense), 0.0))

@@ -14,7 +14,7 @@ def check_numbers(pairs: list[tuple[Path, Path]]) -> None:
     Looked at are the numbers that tell the files of one side apart: neither the 4 in part-0-of-4 nor the year of dates
     within one year. Sides whose numbers have nothing in common, or where one counts from 0 and the other from 1, are
     numbered differently on purpose, unless one of them is sorted as text and not as numbers; names that differ in more
-    than numbers are no series at all.
+    than numbers are not a series at all.
     """
     sides = [a for a, _ in pairs], [b for _, b in pairs]
     if not all(map(_is_series, sides)):
