@@ -44,7 +44,7 @@ def check_output(out: Place, *, inputs: Iterable[Place | None] = ()) -> Path:
         return path
     there = path.stat()
     if not stat.S_ISREG(there.st_mode):
-        raise OutputError(f"{path} is not a regular file and cannot be replaced. Give another name.")
+        raise OutputError(f"{path} is no regular file and cannot be replaced. Give another name.")
     for file in _files(inputs):
         if os.path.samestat(file.stat(), there):
             raise OutputError(f"{path} is one of the inputs ({file}), which would be overwritten. Give another name.")
