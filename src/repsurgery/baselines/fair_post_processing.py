@@ -210,7 +210,7 @@ def _probabilities(scores: Any, *, caller: str) -> Matrix:
     bad = np.flatnonzero((S < 0).any(axis=1) | (np.abs(sums - 1.0) > SUM_TOLERANCE))
     if len(bad):
         raise DataError(
-            f"{caller} got scores that are not probabilities, first in row {bad[0]}: smallest {S[bad[0]].min():g}, "
+            f"{caller} got scores that are no probabilities, first in row {bad[0]}: smallest {S[bad[0]].min():g}, "
             f"sum {sums[bad[0]]:g}. Give entries of at least 0 and rows that sum to 1, as predict_proba does."
         )
     return S

@@ -67,7 +67,7 @@ def split_documents(text: str, origin: str) -> tuple[str, ...]:
             documents.append([])
         elif not documents and line.strip():
             raise DataError(
-                f"{origin} starts with {line.strip()[:40]!r}, which is not a title line like ' = Robert Boulter = '. "
+                f"{origin} starts with {line.strip()[:40]!r}, which is no title line like ' = Robert Boulter = '. "
                 "Fetch the raw file, not the one for word models, and cut nothing from its start."
             )
         if documents:

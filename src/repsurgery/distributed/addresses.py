@@ -35,7 +35,7 @@ def require_reachable(address: str, protocol: Protocol) -> None:
     engine = protocol.engine
     found = re.fullmatch(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^\]]+?)\]?:(?P<port>\d+)/?", address)
     if found is None:
-        raise EngineError(f"{address} is not the address of a {engine} cluster; it is written host:port.")
+        raise EngineError(f"{address} is no address of a {engine} cluster; it is written host:port.")
     try:
         with socket.create_connection((found["host"], int(found["port"])), timeout=SECONDS) as line:
             if found["scheme"] not in ("tls", "ws", "wss"):

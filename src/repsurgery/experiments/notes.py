@@ -15,7 +15,7 @@ def notes(split: Split, source: str, fitted: list[Fitted]) -> tuple[str, ...]:
         "Perplexity is that of the sampled tokens under the unsteered model: low means expected by that model, not "
         "good; bland text is expected, too.",
         "There are few prompts and samples, so that the demonstration is short, and no intervals are given: small "
-        "differences are not findings.",
+        "differences are no findings.",
         "LEACE has no target: it makes the two tones indistinguishable to linear probes, and does not aim at either.",
     ]
     if n < d:

@@ -131,7 +131,7 @@ def _read(source: str, where: dict[str, Any]) -> tuple[Any, Any]:
     )
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
-            f"'{source}' is not a trained text classifier: it lacks {len(missing)} weights, which would stay random: "
+            f"'{source}' is no trained text classifier: it lacks {len(missing)} weights, which would stay random: "
             f"{', '.join(missing[:3])}. Pass a model that was trained to classify."
         )
     tokenizer = AutoTokenizer.from_pretrained(source, **where)

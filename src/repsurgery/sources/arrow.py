@@ -28,7 +28,7 @@ class ArrowColumns:
     columns : tuple of str
         One column of lists, or plain columns of numbers; empty: the only column of lists, else all numbers.
     without : str or None
-        The label's column, which is not a feature.
+        The label's column, which is no feature.
     ndim : int
         2 for vectors, 1 for labels.
     """
@@ -127,7 +127,7 @@ def _layout(table: Table, names: list[str], where: Path) -> tuple[int, str]:
         return _first_length(table, names) if fixed is None else fixed, _vector_dtype(kinds[0].value_type)
     wrong = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if family_of(_plain(kind)) != "number"]
     if wrong:
-        raise DataError(f"{where} has columns that are not numbers: {', '.join(wrong)}. Name the features.")
+        raise DataError(f"{where} has columns that are no numbers: {', '.join(wrong)}. Name the features.")
     return len(names), str(np.result_type(*map(_vector_dtype, kinds)))
 
 

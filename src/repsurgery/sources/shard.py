@@ -150,7 +150,7 @@ def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
     if X.shape[1] == 0:
         raise DataError(f"{vectors} holds an array of shape {X.shape}; vectors have features. Write it again.")
     if family_of(X.dtype) != "number":
-        raise DataError(f"{vectors} holds {X.dtype}, which are not numbers; vectors are real. Convert or leave it out.")
+        raise DataError(f"{vectors} holds {X.dtype}, which are no numbers; vectors are real. Convert or leave it out.")
 
 
 def file_state(path: Path) -> list[Any]:

@@ -67,9 +67,7 @@ def parse_configuration(words: str) -> Configuration:
     """Read ``"method scope name=value ..."``."""
     head, pairs = words.split()[:2], words.split()[2:]
     if len(head) < 2:
-        raise ParameterError(
-            f"{words!r} is not a configuration; write a method and a scope, such as 'mimic selective'."
-        )
+        raise ParameterError(f"{words!r} is no configuration; write a method and a scope, such as 'mimic selective'.")
     values: dict[str, Any] = {"method": head[0], "scope": head[1]}
     for pair in pairs:
         name, separator, value = pair.partition("=")
