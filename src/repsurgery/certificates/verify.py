@@ -8,7 +8,8 @@ import numpy as np
 
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
-from repsurgery.certificates.claims import SHARE, TESTS, ClassRows
+from repsurgery.certificates.claims import SHARE, TESTS
+from repsurgery.certificates.class_rows import ClassRows
 from repsurgery.certificates.evidence import Evidence
 from repsurgery.errors import CertificateError
 

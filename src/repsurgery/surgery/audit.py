@@ -11,7 +11,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Rows, check_labels, check_rows, require_finite
 from repsurgery.certificates import Certificate, PairRecord
 from repsurgery.certificates.certificate import summarise
-from repsurgery.certificates.claims import ClassRows
+from repsurgery.certificates.class_rows import ClassRows
 from repsurgery.certificates.issue import Method, Solution, issue
 from repsurgery.certificates.measure import measured
 from repsurgery.certificates.verify import Finding, Verification, check_digest, judge, require

@@ -1,0 +1,182 @@
+"""Rows of a class before and after steering, and what the tests of claims compute from them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Matrix, Vector
+from repsurgery.certificates.certificate import Claim
+from repsurgery.certificates.evidence import Noise
+from repsurgery.moments import Moments
+
+__all__ = [
+    "ClassRows",
+    "Halves",
+    "difference",
+    "directions_of",
+    "energies_of",
+    "excess",
+    "halves",
+    "noise_of",
+    "noise_of_squares",
+    "overfit",
+    "quadratic",
+    "trimmed",
+]
+
+FEW_ROWS = 50
+"""With fewer rows of a class, new or fitted, a direction may not have been seen at work: any row might lie along it."""
+TRIM = 0.05
+"""The share of each class, its most influential rows, without which evidence on second moments must still stand."""
+GRAM_ROWS = 500
+"""Rows per class from which the number of directions of the noise is read."""
+
+Halves = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRows:
+    """Rows of one class, untouched and as the map leaves them, about their own means.
+
+    Attributes
+    ----------
+    before, after : (n, d) arrays
+        Centred.
+    mean_before, mean_after : (d,) arrays
+    fitting_rows : int
+        How many rows of the class the map was fitted on; their error counts as much as that of these rows.
+    """
+
+    before: Matrix
+    after: Matrix
+    mean_before: Vector
+    mean_after: Vector
+    fitting_rows: int
+
+    @classmethod
+    def of(cls, before: Matrix, after: Matrix, fitting_rows: int) -> "ClassRows":
+        """Centre the rows (n, d) before and after steering."""
+        m0, m1 = before.mean(axis=0), after.mean(axis=0)
+        return cls(before - m0, after - m1, m0, m1, fitting_rows)
+
+    @property
+    def few(self) -> bool:
+        """Whether these rows, or those of the fit, are few."""
+        return min(len(self.after), self.fitting_rows) < FEW_ROWS
+
+    @property
+    def trace(self) -> float:
+        """Tr Σ after steering, with n − 1."""
+        return float(np.square(self.after).sum() / (len(self.after) - 1))
+
+
+def halves(source: ClassRows, target: ClassRows) -> Iterator[tuple[Halves, Halves]]:
+    """Yield (learn, test) rows of both classes, then the halves changed over; the same ones every time."""
+    rng = np.random.default_rng(0)
+    s, t = (np.array_split(rng.permutation(len(rows.after)), 2) for rows in (source, target))
+    yield (s[0], s[1]), (t[0], t[1])
+    yield (s[1], s[0]), (t[1], t[0])
+
+
+def difference(scores: Sequence[Vector]) -> float:
+    """Return the mean of the source's scores minus that of the target's."""
+    return float(scores[0].mean() - scores[1].mean())
+
+
+def trimmed(scores: Vector) -> Vector:
+    """Return the scores without the `TRIM` share of them that lies furthest from their median."""
+    kept = len(scores) - int(np.ceil(TRIM * len(scores)))
+    order = np.argsort(np.abs(scores - np.median(scores)), kind="stable")
+    inner: Vector = scores[order[: max(kept, 2)]]
+    return inner
+
+
+def energies_of(*samples: Matrix) -> list[Vector]:
+    """Return ‖x‖² of every row of each sample."""
+    return [np.square(X).sum(axis=1) for X in samples]
+
+
+def quadratic(X: Matrix, C: Matrix) -> Vector:
+    """Return xᵀSx per row x, with S = CᵀC / n."""
+    if len(C) < C.shape[1]:
+        return energies_of(X @ C.T)[0] / len(C)
+    values: Vector = np.einsum("ij,ij->i", X @ (C.T @ C / len(C)), X)
+    return values
+
+
+def noise_of(
+    scores: Sequence[Vector],
+    rows: Sequence[ClassRows],
+    furthest: float,
+    widths: Sequence[float] = (1.0, 1.0),
+) -> list[Noise]:
+    """Return the noise of the mean score of each class; ``widths`` scale the scores first."""
+    seen = max(w * float(np.abs(s - s.mean()).max()) for s, w in zip(scores, widths, strict=True))
+    largest = furthest if any(r.few for r in rows) else seen
+    return [Noise.of(w * s, r.fitting_rows, largest=largest) for s, r, w in zip(scores, rows, widths, strict=True)]
+
+
+def noise_of_squares(
+    squares: Sequence[Vector],
+    rows: Sequence[ClassRows],
+    furthest: float,
+    widths: Sequence[float] = (1.0, 1.0),
+) -> list[Noise]:
+    """Return the noise of a norm whose squares are given row by row for each class."""
+    return [
+        Noise.of_squares(w**2 * s, r.fitting_rows, largest=furthest)
+        for s, r, w in zip(squares, rows, widths, strict=True)
+    ]
+
+
+def directions_of(source: ClassRows, target: ClassRows, *, squared: bool = False) -> float:
+    """(tr V)² / tr V² of the covariance V of the gap of means, or with ``squared`` of the gap of covariances.
+
+    It is 1 where all noise lies along one direction. Read off the Gram matrix of some rows, which can only lower it.
+    """
+    picked = [np.linspace(0, len(r.after) - 1, min(len(r.after), GRAM_ROWS)).astype(np.intp) for r in (source, target)]
+    X = np.vstack([r.after[i] for r, i in zip((source, target), picked, strict=True)])
+    gram = np.square(X @ X.T) if squared else X @ X.T
+    # centred per class, and weighted as the classes are in V
+    ends = [slice(0, len(picked[0])), slice(len(picked[0]), None)]
+    weights = np.empty(len(X))
+    for rows, r in zip(ends, (source, target), strict=True):
+        gram[rows] -= gram[rows].mean(axis=0)
+        gram[:, rows] -= gram[:, rows].mean(axis=1, keepdims=True)
+        weights[rows] = np.sqrt((1 / len(r.after) + 1 / r.fitting_rows) / len(weights[rows]))
+    gram *= weights
+    gram *= weights[:, None]
+    square = float(np.square(gram).sum())
+    return float(np.trace(gram)) ** 2 / square if square > 0 else 1.0
+
+
+def excess(source: ClassRows, target: ClassRows) -> float:
+    """Return the factor by which the steered spread counts as noise; 1 unless it is wider than the target's."""
+    # if the claim holds the steered rows are as wide as the target's; a wider spread must not excuse itself
+    return target.trace / source.trace if source.trace > target.trace > 0 else 1.0
+
+
+def overfit(claims: Sequence[Claim], target: ClassRows, fitting_rows: int) -> float:
+    """Return the relative excess of spread that a map fitted on so few rows has on other rows of the same kind.
+
+    W Ŝ Wᵀ = Ŝ₁ holds for the fitted Ŝ = Σ + A, and to second order E tr W Σ Wᵀ / tr Σ₁ = 1 + E‖A‖² / ‖Σ‖²: for a
+    full map and normal rows 1 + (d + 1) / n, for one scale per coordinate 1 + 2 / n. The next order is its square.
+    """
+    squares = np.square(target.after)
+    if "covariances" in claims:
+        norm = Moments.of(target.after).squared_norm
+        fourth = float(np.square(squares.sum(axis=1)).mean()) - norm
+    elif "variances" in claims:
+        norm = float(np.square(squares.mean(axis=0)).sum())
+        fourth = float(np.square(squares).mean(axis=0).sum()) - norm
+    else:
+        energy = squares.sum(axis=1)
+        norm, fourth = float(energy.mean()) ** 2, float(energy.var())
+    if fourth <= 0:
+        return 0.0
+    # the squared norm of a sample's moments is that of the population and their sampling error
+    norm -= fourth / len(squares)
+    x = fourth / norm / max(fitting_rows, 1) if norm > 0 else np.inf
+    return x * (1 + x)
