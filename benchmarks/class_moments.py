@@ -10,7 +10,7 @@ from benchmarks import smollm2
 from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_most, fact
 from repsurgery import lm
-from repsurgery.lm.sites import reading_model
+from repsurgery.lm.sites.names import reading_model
 from repsurgery.lm.texts import encode, pad, pad_id, sorted_batches
 
 TARGET = 1.5

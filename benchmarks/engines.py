@@ -51,7 +51,7 @@ def _measured(folder: Path, engine: str, workers: int) -> dict[str, float]:
 
 
 def _here(engine: str, workers: int, data: Path, work: Path) -> dict[str, float]:
-    from repsurgery.distributed import make_engine, reduce_shards
+    from repsurgery.scale import make_engine, reduce_shards
 
     found, seconds = shards.found(data), {}
     begin = time.perf_counter()
@@ -82,7 +82,7 @@ class _Started:
 
 def _nothing(seconds: float) -> None:
     # every worker must come up before one of them has done it all; the wait is small beside the start
-    import repsurgery.distributed.work  # noqa: F401
+    import repsurgery.scale.reduce.work  # noqa: F401
 
     time.sleep(seconds)
 

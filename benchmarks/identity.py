@@ -4,7 +4,7 @@ from benchmarks import smollm2
 from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_most, fact
 from repsurgery import lm
-from repsurgery.lm.fingerprint import tokenizer_fingerprint
+from repsurgery.lm.load.fingerprint import tokenizer_fingerprint
 
 
 def run(settings: Settings) -> list[Line]:

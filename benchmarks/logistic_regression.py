@@ -16,8 +16,8 @@ import sklearn.linear_model._logistic as sklearn_logistic
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.lines import Line, Settings, at_least, fact
-from repsurgery.classifiers import SoftmaxRegression
 from repsurgery.datasets import make_bios
+from repsurgery.studies.fairness.classifiers import SoftmaxRegression
 
 NEAR = 1e-5
 TARGET = 2.0

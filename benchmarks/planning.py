@@ -17,7 +17,7 @@ from statistics import mean, median
 from benchmarks import shards
 from benchmarks.lines import Line, Settings, fact
 from benchmarks.memory import MIB, ONE_THREAD, _status
-from repsurgery.distributed import LocalEngine, measure_rates, plan, reduce_shards
+from repsurgery.scale import LocalEngine, measure_rates, plan, reduce_shards
 
 CASES = [(800_000, 64, 2), (160_000, 256, 4), (60_000, 768, 4), (60_000, 768, 12), (24_000, 1536, 2), (12_000, 2048, 2)]
 QUICK = [(4000, 64, 2)]

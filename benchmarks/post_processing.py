@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_most, fact
-from repsurgery.baselines import FairPostProcessing
+from repsurgery.studies.fairness.rivals import FairPostProcessing
 
 CLASSES = 28
 CRITERIA = {"parity": "demographic-parity", "opportunity": "equal-opportunity"}

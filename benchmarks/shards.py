@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from repsurgery.sources import Shard, find_shards
+from repsurgery.scale import Shard, find_shards
 
 __all__ = ["D", "found", "pieces", "write"]
 

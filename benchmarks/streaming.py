@@ -18,8 +18,8 @@ from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_least, at_most, fact
 from benchmarks.memory import MIB, ONE_THREAD, _status
 from repsurgery import ClassMoments
-from repsurgery.sources import count_shard
-from repsurgery.sources.counting import BATCH_BYTES
+from repsurgery.scale import count_shard
+from repsurgery.scale.shards.counting import BATCH_BYTES
 
 TARGET = 0.8
 SQUARES = 9.0

@@ -8,8 +8,7 @@ from pathlib import Path
 from torch import distributed
 
 from benchmarks import shards
-from repsurgery.distributed import all_reduce_moments
-from repsurgery.sources import count_shard
+from repsurgery.scale import all_reduce_moments, count_shard
 
 
 def main(data: Path, out: Path) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import repsurgery as rs
-from repsurgery.distributed.parts import part_name, read_part, read_receipt, write_part
 from repsurgery.errors import DataError, FileFormatError, LabelError, NotNumericError, ParameterError, ShapeError
 from repsurgery.files import Contents, from_bytes, read_file, to_bytes, write_file
 from repsurgery.gates import LinearGate, MLPGate, QuadraticGate
 from repsurgery.gates.rules import AlwaysGate
-from repsurgery.report import describe
-from repsurgery.sources.counting import Counted, NonFinite
-from repsurgery.sources.extent import Extent
+from repsurgery.scale.reduce.parts import part_name, read_part, read_receipt, write_part
+from repsurgery.scale.shards.counting import Counted, NonFinite
+from repsurgery.scale.shards.extent import Extent
+from repsurgery.studies.common.report.describe import describe
 from tests.strategies import make_concept
 
 X, Z = make_concept(0, d=3, rows=(12, 15))

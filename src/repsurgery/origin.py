@@ -11,7 +11,7 @@ from repsurgery.errors import FileFormatError, ParameterError
 __all__ = ["POSITIONS", "UNKNOWN", "Origin"]
 
 POSITIONS = ("all", "generated", "prompt", "last")
-"""The positions that a steering may ask for; `repsurgery.lm.steer` explains them."""
+"""The positions that a steering may ask for; `repsurgery.lm.steer.steer` explains them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Origin:
     dtype : str or None
         In which the model ran.
     site, pooling : str or None
-        Where its states were read, and which tokens of a text; see `repsurgery.lm.extract`.
+        Where its states were read, and which tokens of a text; see `repsurgery.lm.read.extract`.
     positions : {"all", "generated", "prompt", "last"} or None
         Which positions are to be steered unless the caller says otherwise.
     strength : float or None

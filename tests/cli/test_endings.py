@@ -13,10 +13,10 @@ import pytest
 
 import repsurgery as rs
 from repsurgery.cli.needs import plain
-from repsurgery.experiments.toxicity import toxicity_toml
-from tests.experiments.toxicity.small import make_files, small_spec
-from tests.sources.written import rows, write_npy
+from repsurgery.studies.toxicity import toxicity_toml
+from tests.scale.written import rows, write_npy
 from tests.strategies import make_concept
+from tests.studies.toxicity.small import make_files, small_spec
 
 ROOT = Path(__file__).parents[2]
 # a shell's background jobs do not hear Ctrl-C, and what they start neither

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
-from tests.distributed.checks import assert_equal_bits, assert_exact
-from tests.sources.written import rows, write_npy, write_parquet
+from tests.scale.checks import assert_equal_bits, assert_exact
+from tests.scale.written import rows, write_npy, write_parquet
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from repsurgery.distributed import DEFAULT_RATES
+from repsurgery.scale import DEFAULT_RATES
 
 
 def test_a_plan_is_printed_for_one_and_many_workers(run):
@@ -23,12 +23,12 @@ def test_a_plan_is_printed_for_one_and_many_workers(run):
 
 
 def test_a_plan_by_what_was_measured(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("repsurgery.distributed.rates.FILE_BYTES", 8 * 2**20)
+    monkeypatch.setattr("repsurgery.scale.rates.FILE_BYTES", 8 * 2**20)
     result = run("plan", "--rows", 1000, "--width", 16, "--shards", 4, "--workers", 3, "--measure", tmp_path)
     assert result.exit_code == 0, result.output
     assert "Measured" in result.stdout
     rates = replace(DEFAULT_RATES, multiply=16 * 16 * 250.0)
-    monkeypatch.setattr("repsurgery.distributed.measure_rates", lambda *args, **options: rates)
+    monkeypatch.setattr("repsurgery.scale.measure_rates", lambda *args, **options: rates)
     result = run("plan", "--rows", 1000, "--width", 16, "--shards", 4, "--workers", 1, "--measure", tmp_path)
     row = next(line for line in result.stdout.splitlines() if line.startswith("│"))
     assert row.split("│")[4].strip() == "4 s"

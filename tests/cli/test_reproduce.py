@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from repsurgery.experiments.fairness import load_spec
-from repsurgery.results import read_record
+from repsurgery.studies.fairness import load_spec
+from repsurgery.studies.records import read_record
 from tests.lm.tiny_models import WORDS
 
 OPTIONS = {

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from repsurgery.experiments.toxicity import load_toxicity_spec, toxicity_toml
-from repsurgery.results import read_record
-from tests.experiments.toxicity.small import make_files, small_spec
+from repsurgery.studies.records import read_record
+from repsurgery.studies.toxicity import load_toxicity_spec, toxicity_toml
+from tests.studies.toxicity.small import make_files, small_spec
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from repsurgery.cli.show import show_table
-from repsurgery.report import certificates_table, outcomes_table
-from tests.report.records import small_record
+from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
+from tests.studies.report.records import small_record
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])

@@ -64,8 +64,8 @@ def records():
 
 def reported_numbers():
     """Return the digest of every number in the tables of the report on the committed records, in order."""
-    from repsurgery.report import write_study_report
-    from repsurgery.results import read_records
+    from repsurgery.studies.page import write_study_report
+    from repsurgery.studies.records import read_records
 
     with tempfile.TemporaryDirectory() as folder:
         write_study_report(read_records([RESULTS]), folder)

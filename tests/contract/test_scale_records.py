@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from repsurgery.distributed import plan
+from repsurgery.scale import plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, CacheWarning, LabelError, ParameterError, SurgeryError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.class_moments import _Sums
+from repsurgery.lm.read.class_moments import _Sums
 from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import WIDTH, texts
 from tests.lm.tools import DEPTH, assert_close

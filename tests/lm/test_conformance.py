@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from repsurgery import lm
-from repsurgery.lm.sites import resolve_site
+from repsurgery.lm.sites.names import resolve_site
 from tests.lm.tiny_models import DECODERS, FAMILIES, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import (
     DEPTH,

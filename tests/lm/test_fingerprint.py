@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, ByT5Tokenizer
 
 from repsurgery import lm
 from repsurgery.errors import IdentityWarning
-from repsurgery.lm import resuming
-from repsurgery.lm.fingerprint import fingerprint, tokenizer_fingerprint
+from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
+from repsurgery.lm.read import resuming
 from tests.lm.tiny_models import FAMILIES, WIDTH, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import prompts, random_map, run
 

@@ -10,8 +10,8 @@ import transformers
 
 from repsurgery import LEACE, Dense, Diagonal, Identity, LowRank, MeanMatching, MiMiC, Translation, lm
 from repsurgery.errors import DataError, FoldError, ParameterError, ShapeError, SiteError
-from repsurgery.lm.constants import _preimage
-from repsurgery.lm.fold import NotPortable
+from repsurgery.lm.fold.bias_placement import _preimage
+from repsurgery.lm.fold.fold import NotPortable
 from tests.lm.folding import (
     CASES,
     MIXTURES,

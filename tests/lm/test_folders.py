@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repsurgery.errors import CacheWarning, ModelError
-from repsurgery.lm.folders import build_once, cache_root, flaw, sha256
+from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
 
 SOURCE = "digest-of-the-source"
 

@@ -8,7 +8,7 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
-from repsurgery.lm.sampling import KeyedSampling, sample_key
+from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_model, tiny_tokenizer
 from tests.lm.tools import random_map
 
@@ -165,7 +165,7 @@ def test_reading_a_prompt_once_changes_no_continuation(family, positions, monkey
     steering = {"layers.0": random_map(), "final": random_map(seed=1)}
     options = {**OPTIONS, "steering": steering, "positions": positions, "batch_size": 7}
     shared = lm.generate(model, tokenizer, PROMPTS, **options)
-    monkeypatch.setattr(sys.modules["repsurgery.lm.generate"], "read_once", lambda *inputs: {})
+    monkeypatch.setattr(sys.modules["repsurgery.lm.generate.generate"], "read_once", lambda *inputs: {})
     assert lm.generate(model, tokenizer, PROMPTS, **options) == shared
 
 

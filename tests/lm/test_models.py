@@ -16,9 +16,10 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from repsurgery.errors import CacheWarning, MissingExtraError, ModelError, ParameterError
-from repsurgery.lm import embedded, load
-from repsurgery.lm.embedded import EMBEDDED, EmbeddedModel, embedded_folder
-from repsurgery.lm.folders import sha256
+from repsurgery.lm import load
+from repsurgery.lm.load import wheel as embedded
+from repsurgery.lm.load.folder import sha256
+from repsurgery.lm.load.wheel import EMBEDDED, EmbeddedModel, embedded_folder
 
 torch.set_num_threads(1)
 WORDS = ["<eos>", "<unk>", "good", "morning", "to", "you"]

@@ -10,8 +10,8 @@ from torch import nn
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ParameterError, PassError, SiteError
-from repsurgery.lm.block import Block
 from repsurgery.lm.reread import reread
+from repsurgery.lm.steer.block import Block
 from tests.lm.tiny_models import CONTEXT, VOCABULARY, WIDTH, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import DEPTH, assert_close, gated, prompts, random_map, run, split_gate
 

@@ -7,9 +7,9 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ModelError, NonFiniteError, ParameterError, ShapeError, SiteError, TextError
-from repsurgery.lm import output_layer
-from repsurgery.lm.generate import steered
-from repsurgery.lm.windows import document_tokens, prefix_token, rolling_windows
+from repsurgery.lm.generate.generate import steered
+from repsurgery.lm.score import output_layer
+from repsurgery.lm.score.windows import document_tokens, prefix_token, rolling_windows
 from tests.lm.tiny_models import DECODERS, WIDTH, tiny_model, tiny_tokenizer
 from tests.lm.tools import EPS32, gated, random_map, split_gate, width_at
 

@@ -10,10 +10,10 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import OriginWarning, ParameterError, ShapeError
-from repsurgery.lm.embedded import EMBEDDED
-from repsurgery.lm.origins import architecture, model_name, plain_model_name
-from repsurgery.lm.placing import placed, weighed
-from repsurgery.lm.positions import Positions
+from repsurgery.lm.load.origin import architecture, model_name, plain_model_name
+from repsurgery.lm.load.wheel import EMBEDDED
+from repsurgery.lm.steer.placing import placed, weighed
+from repsurgery.lm.steer.positions import Positions
 from repsurgery.origin import POSITIONS
 from tests.lm.tiny_models import WIDTH, tiny_model
 from tests.lm.tools import prompts, random_map, run

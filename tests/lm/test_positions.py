@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from repsurgery.errors import ParameterError, PassError
-from repsurgery.lm.passes import call_of, forward_of
-from repsurgery.lm.positions import Forward, check_positions
+from repsurgery.lm.steer.passes import call_of, forward_of
+from repsurgery.lm.steer.positions import Forward, check_positions
 
 LEFT = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
 

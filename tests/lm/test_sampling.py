@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from repsurgery.lm.sampling import race
+from repsurgery.lm.generate.sampling import race
 
 
 @pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999])

@@ -5,7 +5,7 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning, NonFiniteError, ParameterError, PassError, ShapeError, SiteError
-from repsurgery.lm.watch import steering_in_force
+from repsurgery.lm.steer.forward_context import steering_in_force
 from tests.lm.tiny_models import WIDTH, tiny_model
 from tests.lm.tools import DEPTH, ROUNDING, assert_close, gated, prompts, random_map, run, split_gate, states
 

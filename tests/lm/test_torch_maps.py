@@ -5,7 +5,7 @@ from sklearn.dummy import DummyClassifier
 
 import repsurgery as rs
 from repsurgery.gates import ClassifierGate, LinearGate, MLPGate, QuadraticGate
-from repsurgery.lm.torch_maps import as_torch_gate, as_torch_map, compute_dtype
+from repsurgery.lm.steer.torch_maps import as_torch_gate, as_torch_map, compute_dtype
 from tests.lm.tools import ROUNDING, assert_close
 
 D = 16

@@ -5,8 +5,8 @@ import torch
 
 import repsurgery as rs
 from repsurgery.gates import LinearGate
-from repsurgery.lm.sites import resolve_site
-from repsurgery.lm.states import attach
+from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.steer.hooks import attach
 from tests.lm.tiny_models import VOCABULARY, WIDTH
 
 EPS32 = float(np.finfo(np.float32).eps)

@@ -28,7 +28,8 @@ def fold(
     ] = False,
 ) -> None:
     """Fold a map into a model's weights and save an ordinary model folder."""
-    from repsurgery.experiments import fold_into, open_steering
+    from repsurgery.workflows.fold import fold_into
+    from repsurgery.workflows.steerings import open_steering
 
     check_output_folder(out)
     used = open_steering(file, site, strength, positions="all")

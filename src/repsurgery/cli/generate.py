@@ -32,7 +32,8 @@ def generate(
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
 ) -> None:
     """Continue prompts without steering and under each file, with the same noise."""
-    from repsurgery.experiments import compare, open_steerings
+    from repsurgery.workflows.compare import compare
+    from repsurgery.workflows.steerings import open_steerings
 
     prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
     if not prompts:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from repsurgery.cli.needs import Console, Table, escape, typer
 from repsurgery.cli.show import show_table
-from repsurgery.report.tables import shown_label
+from repsurgery.studies.common.report.tables import shown_label
 
 __all__ = ["inspect"]
 
@@ -17,7 +17,8 @@ def inspect(
 ) -> None:
     """Show what a file holds: shapes, classes, and the certificate."""
     import repsurgery as rs
-    from repsurgery.report import certificate_table, describe
+    from repsurgery.studies.common.report.describe import describe
+    from repsurgery.studies.common.report.tables import certificate_table
 
     value = rs.load(file)
     described = describe(value)

@@ -19,6 +19,6 @@ def lm_eval(context: typer.Context) -> None:
     For example: run --model repsurgery --model_args pretrained=smollm2-135m,steering=tone.safetensors
     --tasks wikitext2_local --limit 2
     """
-    from repsurgery.experiments.harness import run_harness
+    from repsurgery.studies.harness import run_harness
 
     run_harness(context.args)

@@ -13,7 +13,7 @@ def merge(
     out: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
     """Add up moments, and refuse files that counted the same rows, as far as their origins tell."""
-    from repsurgery.distributed import merge_files
+    from repsurgery.scale import merge_files
 
     found = merge_files(files, out)
     counts = ", ".join(f"{label}: {m.count}" for label, m in found.items())

@@ -10,7 +10,7 @@ from repsurgery.cli.needs import Console, Progress, escape, typer
 from repsurgery.outputs import check_output, check_output_folder
 
 if TYPE_CHECKING:
-    from repsurgery.sources import Shard
+    from repsurgery.scale import Shard
 
 __all__ = ["moments"]
 
@@ -43,9 +43,8 @@ def moments(
     work_dir: Annotated[Path | None, typer.Option(help="Where finished shards are kept; none: OUT.work.")] = None,
 ) -> None:
     """Count the moments of shards; run again to go on after an interruption."""
-    from repsurgery.distributed import make_engine, reduce_shards
-    from repsurgery.distributed.reducing import WORK_FILES
-    from repsurgery.sources import find_shards
+    from repsurgery.scale import find_shards, make_engine, reduce_shards
+    from repsurgery.scale.reduce.shards import WORK_FILES
 
     check_output(out)
     folder = work_dir or out.with_name(f"{out.name}.work")
@@ -84,7 +83,7 @@ def moments(
 
 
 def _files(shards: "Sequence[Shard]") -> Iterator[Path]:
-    from repsurgery.sources import FileShard
+    from repsurgery.scale import FileShard
 
     for shard in shards:
         if isinstance(shard, FileShard):

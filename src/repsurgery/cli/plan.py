@@ -8,7 +8,7 @@ from repsurgery.cli.needs import Console, typer
 from repsurgery.errors import ParameterError
 
 if TYPE_CHECKING:
-    from repsurgery.distributed import Plan, Rates
+    from repsurgery.scale import Plan, Rates
 
 __all__ = ["plan"]
 
@@ -29,9 +29,9 @@ def plan(
 ) -> None:
     """Print time, memory, disk and network of counting moments on some workers."""
     from repsurgery.cli.show import show_table
-    from repsurgery.distributed import DEFAULT_RATES, measure_rates
-    from repsurgery.distributed import plan as plan_of
-    from repsurgery.report import Table
+    from repsurgery.scale import DEFAULT_RATES, measure_rates
+    from repsurgery.scale import plan as plan_of
+    from repsurgery.studies.common.report.tables import Table
 
     if not (math.isfinite(rows) and rows == int(rows)):
         raise ParameterError(f"rows is {rows}; it must be a whole number.")

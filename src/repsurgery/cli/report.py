@@ -14,8 +14,8 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reports/studies"),
 ) -> None:
     """Render records of studies as a page, with the published figures beside ours."""
-    from repsurgery.report.study_page import REPORT_FILES, write_study_report
-    from repsurgery.results import read_records
+    from repsurgery.studies.page import REPORT_FILES, write_study_report
+    from repsurgery.studies.records import read_records
 
     held = records or [Path("experiments/results")]
     check_output_folder(out, inputs=held, writes=REPORT_FILES)

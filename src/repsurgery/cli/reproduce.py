@@ -45,9 +45,9 @@ def reproduce(
 ) -> None:
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
-    from repsurgery.report.study_page import REPORT_FILES, write_study_report
-    from repsurgery.report.writing import write_whole
-    from repsurgery.results import write_record
+    from repsurgery.studies.common.report.writing import write_whole
+    from repsurgery.studies.page import REPORT_FILES, write_study_report
+    from repsurgery.studies.records import write_record
 
     given = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
     named = {name: value for name, value in given.items() if value is not None}
@@ -88,16 +88,17 @@ class _Chosen:
 
 
 def _study(spec: Path | None, named: dict[str, Any], pairs: list[str]) -> _Chosen:
-    from repsurgery.experiments.options import read_options
-    from repsurgery.report import result_tables, toxicity_tables
+    from repsurgery.studies.common.options import read_options
+    from repsurgery.studies.fairness.report.tables import result_tables
+    from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
     held = {} if spec is None else read_options(spec)
     if {**held, **named}.get("experiment") == "toxicity":
-        from repsurgery.experiments import toxicity
+        from repsurgery.studies import toxicity
 
         chosen = toxicity.make_toxicity_spec(**{**held, **named, **_options(pairs, toxicity.ToxicitySpec)})
         return _Chosen(partial(toxicity.run_toxicity, chosen), toxicity.toxicity_toml(chosen), toxicity_tables)
-    from repsurgery.experiments import fairness
+    from repsurgery.studies import fairness
 
     study = fairness.make_spec(**{**held, **named, **_options(pairs, fairness.StudySpec)})
     return _Chosen(partial(fairness.run_study, study), fairness.spec_toml(study), result_tables)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from repsurgery.cli.needs import Console, escape, plain
 from repsurgery.cli.needs import Table as RichTable
 from repsurgery.errors import SurgeryWarning
-from repsurgery.report import Table
+from repsurgery.studies.common.report.tables import Table
 
 __all__ = ["plain_warnings", "show_table"]
 

@@ -10,23 +10,23 @@ except ImportError as error:
         f"repsurgery.lm needs PyTorch and Transformers ({error}): pip install 'repsurgery[lm]'"
     ) from error
 
-from repsurgery.lm.along import states_along
-from repsurgery.lm.class_moments import class_moments
-from repsurgery.lm.control_vector import to_gguf
-from repsurgery.lm.extract import extract
-from repsurgery.lm.fingerprint import fingerprint
-from repsurgery.lm.fluency import Surprise, surprises
-from repsurgery.lm.fold import fold
-from repsurgery.lm.fold_files import save_folded
-from repsurgery.lm.generate import Generation, generate
-from repsurgery.lm.lora import LoraExport, to_lora
-from repsurgery.lm.models import load
-from repsurgery.lm.origins import origin_of
-from repsurgery.lm.perplexity import DocumentPerplexity, document_perplexity
-from repsurgery.lm.score import Divergence, LogLikelihood, kl_divergence, log_likelihoods
-from repsurgery.lm.seams import foldable_sites
-from repsurgery.lm.sites import Site, resolve_site, site_names
-from repsurgery.lm.steer import steer
+from repsurgery.lm.fold.fold import fold
+from repsurgery.lm.fold.fold_points import foldable_sites
+from repsurgery.lm.fold.gguf import to_gguf
+from repsurgery.lm.fold.lora import LoraExport, to_lora
+from repsurgery.lm.fold.save import save_folded
+from repsurgery.lm.generate.generate import Generation, generate
+from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.load.models import load
+from repsurgery.lm.load.origin import origin_of
+from repsurgery.lm.read.class_moments import class_moments
+from repsurgery.lm.read.extract import extract
+from repsurgery.lm.read.generation_states import states_along
+from repsurgery.lm.score.conditional_nll import Surprise, surprises
+from repsurgery.lm.score.likelihood import Divergence, LogLikelihood, kl_divergence, log_likelihoods
+from repsurgery.lm.score.perplexity import DocumentPerplexity, document_perplexity
+from repsurgery.lm.sites.names import Site, resolve_site, site_names
+from repsurgery.lm.steer.steer import steer
 
 del torch, transformers
 

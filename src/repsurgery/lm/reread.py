@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from repsurgery.gates import Gate
-from repsurgery.lm.generate import Generation, prompt_tokens
-from repsurgery.lm.running import entry_device, evaluating, run_batches
-from repsurgery.lm.sites import resolve_site
-from repsurgery.lm.states import attach
+from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.generate.generate import Generation, prompt_tokens
+from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.steer.hooks import attach
+from repsurgery.lm.steer.torch_maps import to_rows
 from repsurgery.lm.texts import pad, pad_id, sorted_batches
-from repsurgery.lm.torch_maps import to_rows
 
 __all__ = ["Reread", "reread"]
 

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from repsurgery.arrays import Label, Matrix, Vector
 from repsurgery.certificates.certificate import Claim, Population
-from repsurgery.certificates.issue import Method, Solution
+from repsurgery.certificates.from_moments import Method, Solution
 from repsurgery.errors import ParameterError
 from repsurgery.linalg.shrinkage import NO_SHRINKAGE
 from repsurgery.linalg.spectrum import rank_tolerance

@@ -16,7 +16,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Rows, as_rows, check_labels, check_rows, check_weights
 from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
-from repsurgery.certificates.issue import Method, Solution, issue
+from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import (
     ConceptWarning,
     GainWarning,
@@ -33,9 +33,9 @@ from repsurgery.gates.from_rows import from_classifier, logistic, mlp
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.steering.audit import certify, verify
+from repsurgery.steering.function import EVERYBODY, SteeringFunction
 from repsurgery.steering.shrink import SeenRows, check_shrinkage, shrink_classes, shrunk_covariance
-from repsurgery.surgery import SteeringFunction, certify, verify
-from repsurgery.surgery.function import EVERYBODY
 
 __all__ = ["BaseSteering", "GateName"]
 

@@ -8,7 +8,7 @@ from scipy import linalg
 
 from repsurgery.affine import AffineMap, Dense, LowRank
 from repsurgery.arrays import Matrix
-from repsurgery.certificates.issue import Solution
+from repsurgery.certificates.from_moments import Solution
 from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage, moved
 from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.linalg.transport import Transport, transport_factors, transport_matrix

@@ -12,9 +12,11 @@ from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
 from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.moments.moments import Precision
+from repsurgery.steering import function_files as surgery_io
 from repsurgery.steering.barycenter_erasure import BarycenterErasure
 from repsurgery.steering.base import BaseSteering, GateName
 from repsurgery.steering.diagonal_transport import DiagonalTransport
+from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.leace import LEACE
 from repsurgery.steering.mean_matching import MeanMatching
 from repsurgery.steering.midsteer import MidSteer
@@ -22,8 +24,6 @@ from repsurgery.steering.mimic import MiMiC
 from repsurgery.steering.selection import known_label
 from repsurgery.steering.shrink import check_shrinkage
 from repsurgery.steering.trace_matching import TraceMatching
-from repsurgery.surgery import SteeringFunction
-from repsurgery.surgery import io as surgery_io
 
 __all__ = ["load", "save"]
 

@@ -8,15 +8,15 @@ from scipy import linalg
 from repsurgery.affine import LowRank
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Claim, Population
-from repsurgery.certificates.issue import Method, Solution
+from repsurgery.certificates.from_moments import Method, Solution
 from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.linalg.transport import Range
 from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.function import EVERYBODY
 from repsurgery.steering.shrink import SeenRows, shrink, shrunk_covariance
-from repsurgery.surgery.function import EVERYBODY
 
 __all__ = ["LEACE"]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from repsurgery.affine import Translation
 from repsurgery.certificates.certificate import Claim
-from repsurgery.certificates.issue import Solution
+from repsurgery.certificates.from_moments import Solution
 from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
 from repsurgery.steering.toward import TowardTarget

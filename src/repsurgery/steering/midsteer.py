@@ -7,7 +7,7 @@ import numpy as np
 from repsurgery.affine import LowRank
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Claim, Population
-from repsurgery.certificates.issue import Method, Solution
+from repsurgery.certificates.from_moments import Method, Solution
 from repsurgery.errors import LabelError, SingularCovarianceError
 from repsurgery.linalg.whitening import Whitening
 from repsurgery.moments import ClassMoments, Moments

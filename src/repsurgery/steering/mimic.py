@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from repsurgery.certificates.certificate import Claim
-from repsurgery.certificates.issue import Solution
+from repsurgery.certificates.from_moments import Solution
 from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
 from repsurgery.steering.gaussian import gaussian_solution

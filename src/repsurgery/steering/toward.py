@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Population
-from repsurgery.certificates.issue import Method, Solution
+from repsurgery.certificates.from_moments import Method, Solution
 from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision

@@ -1,0 +1,33 @@
+from . import affine as affine
+from . import certificates as certificates
+from . import errors as errors
+from . import gates as gates
+from . import moments as moments
+from . import steering as steering
+from .affine import AffineMap as AffineMap
+from .affine import Dense as Dense
+from .affine import Diagonal as Diagonal
+from .affine import Identity as Identity
+from .affine import LowRank as LowRank
+from .affine import Translation as Translation
+from .affine import compose as compose
+from .affine import interpolate as interpolate
+from .certificates import Certificate as Certificate
+from .gates import calibrate_gate as calibrate_gate
+from .moments import ClassMoments as ClassMoments
+from .moments import Moments as Moments
+from .origin import Origin as Origin
+from .steering import LEACE as LEACE
+from .steering import BarycenterErasure as BarycenterErasure
+from .steering import DiagonalTransport as DiagonalTransport
+from .steering import MeanMatching as MeanMatching
+from .steering import MidSteer as MidSteer
+from .steering import MiMiC as MiMiC
+from .steering import TraceMatching as TraceMatching
+from .steering import load as load
+from .steering import save as save
+from .steering.audit import certify as certify
+from .steering.audit import verify as verify
+from .steering.function import SteeringFunction as SteeringFunction
+
+__version__: str

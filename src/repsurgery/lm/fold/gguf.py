@@ -1,0 +1,131 @@
+"""Write a translation as a llama.cpp control vector."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from repsurgery.affine import AffineMap, Diagonal, LowRank, Translation
+from repsurgery.arrays import Vector
+from repsurgery.errors import FoldError, MissingExtraError, ShapeError
+from repsurgery.lm.fold.fold_checks import only_map
+from repsurgery.lm.sites.names import resolve_site, site_names, unwrapped
+from repsurgery.lm.steer.placing import place
+from repsurgery.lm.steer.row_steering import as_steering
+
+__all__ = ["to_gguf"]
+
+
+def to_gguf(
+    model: nn.Module,
+    steering: Any,
+    site: str | None,
+    path: str | os.PathLike[str],
+    *,
+    strength: float | None = None,
+) -> Path:
+    """Write a control vector that llama.cpp adds to the output of one block.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A decoder; it is only asked for its family and size.
+    steering : Translation, or a SteeringFunction or fitted estimator that steers every vector by one
+        x ↦ x + shift, with ``shift`` (d,).
+    site : str or None
+        ``"layers.N"`` with N from 1 to the last block; None is the one that the steering's origin names.
+    path : path
+        Of the file, which is written anew.
+    strength : float or None
+        None is what the steering's origin asks for, else 1. Written into the file;
+        ``--control-vector-scaled FILE SCALE`` multiplies it further.
+
+    Returns
+    -------
+    Path
+        The file, for ``llama-cli --control-vector FILE``.
+
+    Raises
+    ------
+    FoldError
+        For a map that does more than add, and for a site that a control vector does not reach.
+
+    Notes
+    -----
+    llama.cpp numbers blocks from 0 as this package does and adds tensor ``direction.N`` to the residual stream after
+    block N, where ``"layers.N"`` is; it keeps no slot for block 0. The file holds ``general.architecture`` =
+    ``"controlvector"``, ``controlvector.model_hint`` = the model type, ``controlvector.layer_count`` = 1 and one
+    float32 tensor. llama.cpp steers every position, padding being no concern there, and knows no gate.
+
+    Guarantees
+    ----------
+    The file holds the shift in float32 (test_the_control_vector_reads_back).
+    """
+    inner: Any = unwrapped(model)
+    wanted = as_steering(steering, caller="to_gguf").origin.site if site is None else site
+    if wanted is not None:
+        _block(inner, wanted)  # a block that the model lacks is out of reach too
+    at = place(inner, steering, site, strength, caller="to_gguf")
+    m, site = only_map(at.steering, at.strength, caller="to_gguf"), at.site
+    shift = _shift_of(m)
+    number = _block(inner, site)
+    width = resolve_site(inner, site).width
+    if m.dim != width:
+        raise ShapeError(
+            f"The translation for site {site!r} has {m.dim} features; {type(inner).__name__} has {width} there. "
+            "Fit it on vectors extracted at this site of this model."
+        )
+    gguf = _gguf()
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(str(target), "controlvector")
+    try:
+        writer.add_string("controlvector.model_hint", inner.config.get_text_config().model_type)
+        writer.add_uint32("controlvector.layer_count", 1)
+        writer.add_tensor(f"direction.{number}", shift.astype(np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+    return target
+
+
+def _shift_of(m: AffineMap) -> Vector:
+    adds = isinstance(m, Translation)
+    adds |= isinstance(m, Diagonal) and bool((m.scale == 1).all())
+    adds |= isinstance(m, LowRank) and m.rank == 0 and float(m.scale) == 1
+    if not adds:
+        raise FoldError(
+            f"A control vector only adds, and a {m.kind} map does more (or nothing). Fit MeanMatching, whose map is a "
+            "translation, or export another way: lm.fold, lm.to_lora."
+        )
+    return m.bias
+
+
+def _block(model: Any, site: str) -> int:
+    match = re.fullmatch(r"layers\.(\d+)", site)
+    blocks = sum(1 for name in site_names(model) if re.fullmatch(r"layers\.\d+", name))
+    if not model.can_generate():
+        raise FoldError(
+            f"llama.cpp applies no control vector to encoders such as {type(model).__name__}. Use lm.steer."
+        )
+    if match is None or not 1 <= int(match[1]) < blocks:
+        raise FoldError(
+            "A control vector acts on the residual stream after a block, and llama.cpp keeps none for block 0: "
+            f"{site!r} is out of its reach. Take one of 'layers.1' to 'layers.{blocks - 1}'."
+        )
+    return int(match[1])
+
+
+def _gguf() -> Any:
+    try:
+        import gguf
+    except ImportError as error:
+        raise MissingExtraError(
+            f"to_gguf needs the gguf package ({error}): pip install 'repsurgery[export]'"
+        ) from error
+    return gguf

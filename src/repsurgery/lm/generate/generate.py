@@ -1,0 +1,219 @@
+"""Sample continuations of prompts, steered or not, reproducibly."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from torch import nn
+from transformers import GenerationConfig, LogitsProcessorList
+
+from repsurgery.errors import ParameterError
+from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.generate.prefill import read_once
+from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
+from repsurgery.lm.steer.placing import sites_of
+from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.steer.steer import steer
+from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+
+__all__ = ["Generation", "generate", "prompt_tokens", "steered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One sampled continuation.
+
+    Attributes
+    ----------
+    prompt : str
+    index : int
+        The prompt's place in the list.
+    sample : int
+        From 0 to n - 1.
+    text : str
+        The continuation alone.
+    tokens : tuple of int
+        Its tokens, without the end token.
+    finished : bool
+        Whether the model ended the text itself.
+    prompt_tokens : tuple of int
+        The tokens of the prompt from which it was drawn, cut where ``max_length`` cut them; empty where they are not
+        known, as in a generation read from an older file, and the whole prompt is meant.
+    """
+
+    prompt: str
+    index: int
+    sample: int
+    text: str
+    tokens: tuple[int, ...]
+    finished: bool
+    prompt_tokens: tuple[int, ...] = ()
+
+
+def generate(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    steering: Any = None,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    n: int = 25,
+    max_new_tokens: int = 20,
+    top_p: float = 0.9,
+    temperature: float = 1.0,
+    seed: int = 0,
+    max_length: int | None = None,
+    batch_size: int = 50,
+    progress: bool = True,
+) -> list[Generation]:
+    """Return ``n`` sampled continuations of each prompt, in order of prompt and sample.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A transformers decoder and its tokenizer; neither is changed.
+    prompts : sequence of str
+    steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
+        See `steer`, which also explains ``strength`` and ``positions``.
+    n, max_new_tokens : int
+    top_p, temperature : float
+        Nucleus and temperature of the sampling.
+    seed : int
+        Noise is keyed by (seed, prompt, sample, step): a sample depends neither on its batch nor on the other prompts.
+    max_length : int or None
+        Read only so many tokens of longer prompts.
+    batch_size : int
+        Continuations at once; halved, with a warning, where memory ends.
+    progress : bool
+
+    Guarantees
+    ----------
+    Equal seeds give equal tokens, whatever the batch (test_samples_do_not_depend_on_their_batch).
+    Tokens are drawn from the model's distribution (test_samples_follow_the_distribution_of_the_model).
+    """
+    prompts = check_texts(prompts, caller="generate")
+    _check_numbers(n=n, max_new_tokens=max_new_tokens)
+    _check_sampling(top_p, temperature, seed)
+    tokens = encode(model, tokenizer, prompts, max_length=max_length, room=max_new_tokens, caller="generate")
+    keys = _keys(prompts, n, seed)
+    found: dict[int, Generation] = {}
+    ends = _end_tokens(model, tokenizer)
+
+    def run(batch: list[int]) -> None:
+        rows = [tokens[item // n] for item in batch]
+        sampling = {"top_p": top_p, "temperature": temperature}
+        new = _continue(model, tokenizer, rows, [keys[item] for item in batch], max_new_tokens, ends, sampling)
+        for item, row, drawn in zip(batch, rows, new, strict=True):
+            index, sample = divmod(item, n)
+            kept, finished = _until_end(drawn, ends)
+            text = _continuation(tokenizer, row, kept)
+            found[item] = Generation(prompts[index], index, sample, text, tuple(kept), finished, tuple(row))
+
+    lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
+    with evaluating(model), steered(model, steering, strength=strength, positions=positions):
+        run_batches(sorted_batches(lengths, batch_size), run, progress=progress, label="generating")
+    return [found[item] for item in range(n * len(prompts))]
+
+
+def prompt_tokens(model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str) -> list[Tokens]:
+    """Return the tokens of the prompt from which each generation was drawn; those of the whole prompt if unknown."""
+    unknown = [i for i, g in enumerate(generations) if not g.prompt_tokens]
+    found = [list(g.prompt_tokens) for g in generations]
+    if unknown:
+        texts = [generations[i].prompt for i in unknown]
+        for i, tokens in zip(unknown, encode(model, tokenizer, texts, max_length=None, caller=caller), strict=True):
+            found[i] = tokens
+    return found
+
+
+def steered(
+    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
+) -> AbstractContextManager[object]:
+    """Return the block in which ``steering`` holds: none, sites by name, or one steering at its site or "final"."""
+    if steering is None:
+        return nullcontext()
+    return steer(model, sites_of(steering), strength=strength, positions=positions)
+
+
+def _continue(
+    model: Any,
+    tokenizer: Any,
+    rows: list[Tokens],
+    keys: list[bytes],
+    max_new_tokens: int,
+    ends: list[int],
+    sampling: dict[str, float],
+) -> list[Tokens]:
+    padding = pad_id(model, tokenizer)
+    ids, mask = pad(rows, token=padding, side="left")
+    device = entry_device(model)
+    ids, mask = ids.to(device), mask.to(device)
+    # every setting that a model's own configuration could bring along is named, so that only ours decide
+    config = GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        num_return_sequences=1,
+        max_new_tokens=max_new_tokens,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        eos_token_id=ends or None,
+        pad_token_id=padding,
+    )
+    processors = LogitsProcessorList([KeyedSampling(keys, prompt_length=ids.shape[1], **sampling)])
+    whole = model.generate(
+        ids,
+        attention_mask=mask,
+        generation_config=config,
+        logits_processor=processors,
+        **read_once(model, ids, mask, config),
+    )
+    new: list[Tokens] = whole[:, ids.shape[1] :].tolist()
+    return new
+
+
+def _keys(prompts: list[str], n: int, seed: int) -> list[bytes]:
+    seen: Counter[str] = Counter()
+    keys = []
+    for prompt in prompts:
+        keys += [sample_key(seed, prompt, seen[prompt], sample) for sample in range(n)]
+        seen[prompt] += 1
+    return keys
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    known = known if known is not None else tokenizer.eos_token_id
+    if known is None:
+        return []
+    return [int(token) for token in (known if isinstance(known, (list, tuple)) else [known])]
+
+
+def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
+    stop = next((i for i, token in enumerate(drawn) if token in ends), None)
+    return (drawn, False) if stop is None else (drawn[:stop], True)
+
+
+def _continuation(tokenizer: Any, prompt: Tokens, new: Tokens) -> str:
+    # decoded behind its prompt: alone, some tokenizers would drop the space it starts with
+    before = tokenizer.decode(prompt, skip_special_tokens=True)
+    whole = tokenizer.decode([*prompt, *new], skip_special_tokens=True)
+    return str(whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new, skip_special_tokens=True))
+
+
+def _check_numbers(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+
+
+def _check_sampling(top_p: float, temperature: float, seed: int) -> None:
+    if not isinstance(top_p, Real) or not 0 < top_p <= 1:
+        raise ParameterError(f"top_p is {top_p!r}; it must lie in (0, 1], where 1 keeps every token.")
+    if not isinstance(temperature, Real) or not 0 < temperature < float("inf"):
+        raise ParameterError(f"temperature is {temperature!r}; it must be a positive number.")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ParameterError(f"seed is {seed!r}; it must be a whole number, so that a run can be repeated.")

@@ -1,0 +1,46 @@
+"""Read each prompt once, however many continuations it gets."""
+
+import copy
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from repsurgery.lm.sites.wrappers import virtual_tokens
+
+__all__ = ["read_once"]
+
+
+def read_once(model: Any, ids: torch.Tensor, mask: torch.Tensor, config: GenerationConfig) -> dict[str, Any]:
+    """Return what ``model.generate`` needs to go on behind prompts (n, length) that were read once per distinct row.
+
+    The cache holds all but the last token of each row, copied for rows that are equal. Nothing, and so the usual way,
+    where no two rows are equal or the model keeps more than keys and values (sliding windows, recurrent states, virtual
+    tokens).
+
+    Parameters
+    ----------
+    ids, mask : (n, length) tensors
+        Padded on the left.
+    config : GenerationConfig
+        That of the continuations.
+
+    Guarantees
+    ----------
+    Reading once changes no continuation (test_reading_a_prompt_once_changes_no_continuation).
+    """
+    rows, index = torch.unique(ids.masked_fill(mask == 0, -1), dim=0, return_inverse=True)
+    if len(rows) == len(ids) or ids.shape[1] == 1 or virtual_tokens(model):
+        return {}
+    first = torch.stack([(index == row).nonzero()[0, 0] for row in range(len(rows))])
+    one_token = copy.deepcopy(config)
+    one_token.update(max_new_tokens=1, return_dict_in_generate=True)
+    # the model's own generate prepares masks and positions, and tells whatever steers it where the prompt ends
+    read = model.generate(ids[first], attention_mask=mask[first], generation_config=one_token)
+    cache = read.past_key_values
+    if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
+        return {}
+    cache.crop(-1)
+    cache.batch_select_indices(index)
+    return {"past_key_values": cache}

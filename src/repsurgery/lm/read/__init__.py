@@ -1,0 +1,1 @@
+"""Read hidden states: vectors per text, moments per class, states along a generation."""

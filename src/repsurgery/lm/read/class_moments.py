@@ -1,0 +1,217 @@
+"""Class moments of hidden states at many sites, from one pass over the texts."""
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from repsurgery.arrays import Label, check_labels
+from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, ShapeError, SurgeryError
+from repsurgery.files import Contents, built_from, read_file, write_file
+from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.read.states import Pooling, check_pooling, reader
+from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.steer.forward_context import found_on_file
+from repsurgery.lm.texts import Tokens, check_texts, encode, sorted_batches
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.moments import Precision
+
+__all__ = ["check_sites", "class_moments"]
+
+KIND = "class-moments-progress"
+SAVING_SHARE = 0.05
+"""Saving takes at most about this share of the time, however large the moments."""
+
+
+def class_moments(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str],
+    labels: Sequence[Label],
+    *,
+    sites: Sequence[str],
+    pooling: Pooling = "last",
+    max_length: int | None = None,
+    batch_size: int = 32,
+    precision: Precision = "float64",
+    progress: bool = True,
+    work_dir: str | os.PathLike[str] | None = None,
+) -> dict[str, ClassMoments]:
+    """Return, per site, the moments of the texts' hidden states by class: what every estimator is fitted from.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A transformers decoder or encoder and its tokenizer; neither is changed.
+    texts : sequence of n strings
+    labels : sequence of n labels
+    sites : sequence of str
+        All of them are read in the same pass; see `resolve_site`.
+    pooling : {"last", "cls", "mean", "all"}
+        One vector per text as in `extract`, or with ``"all"`` one per token.
+    max_length, batch_size, progress
+        As in `extract`.
+    precision : {"float64", "float32-products"}
+        See `Moments`.
+    work_dir : path or None
+        Keep the sums there; the same call goes on after an interruption and reads nothing twice. Work is found by
+        the content of texts, labels and model, see `lm.fingerprint`.
+
+    Returns
+    -------
+    dict of site name to ClassMoments
+
+    Notes
+    -----
+    States are added up in blocks as they appear; at most 2 d of them per site and class are ever held, so memory is
+    O(d²) per site and class whatever the number of texts.
+
+    Guarantees
+    ----------
+    Equal to `ClassMoments.of` of the extracted rows, beyond rounding (test_moments_are_those_of_the_extracted_rows).
+    A model that changed is read anew (test_a_changed_model_gives_its_own_moments).
+    An interruption loses nothing (test_interrupted_moments_go_on_where_they_stopped).
+    """
+    texts = check_texts(texts, caller="class_moments")
+    classes, codes = check_labels(labels, len(texts), caller="class_moments")
+    check_pooling(pooling)
+    names = check_sites(sites)
+    tokens = encode(model, tokenizer, texts, max_length=max_length, caller="class_moments")
+    settings = {
+        **{"job": "class-moments", "sites": names, "pooling": pooling, "tokens": tokens},
+        **{"classes": classes, "codes": codes.tolist(), "precision": precision},
+    }
+    sums = _Sums(names, classes, precision, len(texts), folder_of(work_dir, model, texts, settings))
+    todo = sums.missing()
+    if not todo:
+        found_on_file(unwrapped(model))
+    batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
+    with evaluating(model), reader(model, tokenizer, names, pooling) as read:
+
+        def run(batch: list[int]) -> None:
+            found = read([tokens[i] for i in batch])
+            owner = _owners(batch, tokens, pooling)
+            with uninterrupted():
+                sums.take(batch, codes[owner], found)
+
+        try:
+            run_batches(batches, run, progress=progress, label="reading", done=len(texts) - len(todo))
+        finally:
+            sums.save()
+    return sums.moments()
+
+
+def check_sites(sites: Sequence[str]) -> list[str]:
+    """Return the names once each, or say how they are given."""
+    if isinstance(sites, str) or not sites:
+        raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
+    return list(dict.fromkeys(sites))
+
+
+def _owners(batch: list[int], tokens: list[Tokens], pooling: Pooling) -> NDArray[np.intp]:
+    rows = [len(tokens[i]) for i in batch] if pooling == "all" else 1
+    return np.repeat(np.array(batch, dtype=np.intp), rows)
+
+
+class _Sums:
+    """Moments per site and class, fed row by row and multiplied block by block."""
+
+    def __init__(
+        self, sites: list[str], classes: list[Label], precision: Precision, n: int, folder: Path | None
+    ) -> None:
+        self._sites, self._classes, self._precision, self._folder = sites, classes, precision, folder
+        self._sums: dict[tuple[str, int], Moments] = {}
+        self._rows: dict[tuple[str, int], list[NDArray[np.float32]]] = {}
+        self._done = np.zeros(n, dtype=bool)
+        self._saved = 0
+        self._torn = False
+        self._save_at = time.monotonic() + SAVE_SECONDS
+        if folder is not None and (folder / "progress.safetensors").is_file():
+            try:
+                self._load(folder)
+            except (FileFormatError, FileNotFoundError) as error:
+                warnings.warn(f"The texts are read anew: {error}", CacheWarning, stacklevel=3)
+                self._sums, self._done, self._saved = {}, np.zeros(n, dtype=bool), 0
+
+    def missing(self) -> list[int]:
+        """Return the indices of texts not yet added."""
+        left: list[int] = np.flatnonzero(~self._done).tolist()
+        return left
+
+    def take(self, index: list[int], codes: NDArray[np.intp], found: dict[str, NDArray[np.float32]]) -> None:
+        """Add the texts at ``index``, whose rows at each site have class ``codes``."""
+        if self._torn:
+            raise SurgeryError(
+                "An earlier batch was added at some sites only (see the error before this one). Start the call again; "
+                "with a work_dir it goes on from the last save."
+            )
+        self._torn = True
+        for site, rows in found.items():
+            for code in np.unique(codes).tolist():
+                self._rows.setdefault((site, code), []).append(rows[codes == code])
+                self._fold(site, code)
+        self._done[index] = True
+        self._torn = False
+        if self._folder is not None and time.monotonic() > self._save_at:
+            self.save()
+
+    def _fold(self, site: str, code: int, *, everything: bool = False) -> None:
+        parts = self._rows[site, code]
+        held, d = sum(map(len, parts)), parts[0].shape[1]
+        if not everything and held < 2 * d:
+            return
+        rows = np.concatenate(parts)
+        # d rows stay behind, so that the last block too is one product rather than a factorisation
+        cut = len(rows) if everything else len(rows) - d
+        added = Moments.of_rows(rows, np.arange(cut), None, self._precision)
+        before = self._sums.get((site, code))
+        self._sums[site, code] = added if before is None else before + added
+        self._rows[site, code] = [rows[cut:].copy()] if cut < len(rows) else []
+        if not self._rows[site, code]:
+            del self._rows[site, code]
+
+    def moments(self) -> dict[str, ClassMoments]:
+        """Return everything added so far."""
+        for site, code in list(self._rows):
+            self._fold(site, code, everything=True)
+        return {site: self._at(site) for site in self._sites}
+
+    def _at(self, site: str) -> ClassMoments:
+        found = {label: self._sums.get((site, code)) for code, label in enumerate(self._classes)}
+        return ClassMoments({label: m for label, m in found.items() if m is not None})
+
+    def save(self) -> None:
+        """Write the sums of each site, then the note that makes them valid, then drop the older ones."""
+        if self._folder is None or self._torn or int(self._done.sum()) == self._saved:
+            return
+        with uninterrupted():
+            start = time.monotonic()
+            count = int(self._done.sum())
+            for i, moments in enumerate(self.moments().values()):
+                moments.save(self._folder / f"site-{i}-{count}.safetensors")
+            write_file(self._folder / "progress.safetensors", Contents(KIND, {"count": count}, {"done": self._done}))
+            for i in range(len(self._sites)):
+                (self._folder / f"site-{i}-{self._saved}.safetensors").unlink(missing_ok=True)
+            self._saved = count
+            now = time.monotonic()
+            self._save_at = now + max(SAVE_SECONDS, (now - start) / SAVING_SHARE)
+
+    def _load(self, folder: Path) -> None:
+        progress = read_file(folder / "progress.safetensors", kind=KIND)
+        with built_from("the progress of these texts"):
+            done = np.array(progress.arrays["done"])
+            if done.dtype != np.bool_ or done.shape != self._done.shape or done.sum() != progress.header["count"]:
+                raise ShapeError(f"It counts {done.shape} texts, and there are {self._done.shape}.")
+        self._saved, self._done = int(done.sum()), done
+        for i, site in enumerate(self._sites):
+            held = ClassMoments.load(folder / f"site-{i}-{self._saved}.safetensors")
+            for code, label in enumerate(self._classes):
+                if label in held:
+                    self._sums[site, code] = held[label]

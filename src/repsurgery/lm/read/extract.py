@@ -1,0 +1,149 @@
+"""Hidden states of texts at one site, as rows."""
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from repsurgery.errors import CacheWarning, FileFormatError, ShapeError
+from repsurgery.files import Contents, built_from, read_file, write_file
+from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.read.states import check_pooling, reader
+from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.steer.forward_context import found_on_file
+from repsurgery.lm.texts import check_texts, encode, sorted_batches
+
+__all__ = ["extract"]
+
+KIND = "extracted-rows"
+
+
+def extract(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    site: str = "final",
+    pooling: Literal["last", "cls", "mean"] = "last",
+    max_length: int | None = None,
+    batch_size: int = 32,
+    progress: bool = True,
+    work_dir: str | os.PathLike[str] | None = None,
+) -> NDArray[np.float32]:
+    """Return the hidden state of each text at ``site``.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A transformers decoder or encoder and its tokenizer; neither is changed.
+    texts : sequence of n strings
+    site : str
+        See `resolve_site`.
+    pooling : {"last", "cls", "mean"}
+        The state of a text's last token, of its first, or the mean over its tokens.
+    max_length : int or None
+        Read the first so many tokens of longer texts; without it a text beyond the context is an error.
+    batch_size : int
+        Texts at once; halved, with a warning, where memory ends.
+    progress : bool
+        Show a progress bar.
+    work_dir : path or None
+        Keep what was read there; the same call goes on after an interruption and reads nothing twice. Work is found
+        by the content of texts and model, see `lm.fingerprint`.
+
+    Returns
+    -------
+    (n, d) float32 array, in the order of ``texts``.
+
+    Guarantees
+    ----------
+    Rows depend neither on padding side nor on batch size, beyond rounding
+    (test_rows_do_not_depend_on_padding_side_or_batch_size).
+    A model that changed is read anew (test_a_changed_model_is_read_anew).
+    An interruption loses nothing (test_an_interrupted_extraction_goes_on_where_it_stopped).
+    Damaged work is done again (test_a_damaged_work_file_is_read_anew).
+    """
+    texts = check_texts(texts, caller="extract")
+    check_pooling(pooling, ("last", "cls", "mean"))
+    tokens = encode(model, tokenizer, texts, max_length=max_length, caller="extract")
+    settings = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
+    store = _Rows(len(texts), folder_of(work_dir, model, texts, settings))
+    todo = store.missing()
+    if not todo:
+        found_on_file(unwrapped(model))
+    batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
+    with evaluating(model), reader(model, tokenizer, [site], pooling) as read:
+
+        def run(batch: list[int]) -> None:
+            rows = read([tokens[i] for i in batch])[site]
+            with uninterrupted():
+                store.take(batch, rows)
+
+        try:
+            run_batches(batches, run, progress=progress, label=f"reading {site}", done=len(texts) - len(todo))
+        finally:
+            store.save()
+    return store.rows
+
+
+class _Rows:
+    """Rows by text index, kept in files of a folder where there is one."""
+
+    def __init__(self, n: int, folder: Path | None) -> None:
+        self.rows: NDArray[np.float32] = np.empty((n, 0), dtype=np.float32)
+        self._done = np.zeros(n, dtype=bool)
+        self._folder = folder
+        self._unsaved: list[int] = []
+        self._saved_at = time.monotonic()
+        for path in sorted(folder.glob("rows-*.safetensors")) if folder else []:
+            try:
+                index, rows = self._held(read_file(path, kind=KIND))
+            except FileFormatError as error:
+                warnings.warn(f"Some texts are read anew: {error}", CacheWarning, stacklevel=3)
+                path.unlink()
+                continue
+            self.take(index, rows)
+        self._unsaved = []
+
+    def _held(self, contents: Contents) -> tuple[list[int], NDArray[np.float32]]:
+        """Return what a file adds, or raise a `FileFormatError`."""
+        with built_from("rows of these texts"):
+            index, rows = contents.arrays["index"], contents.arrays["rows"]
+            known = index.ndim == 1 and index.dtype.kind == "i" and np.isin(index, np.arange(len(self._done))).all()
+            width = self.rows.shape[1] if self._done.any() else rows.shape[1]
+            if not known or rows.dtype != np.float32 or rows.shape != (len(index), width):
+                raise ShapeError(f"It has {index.dtype} indices {index.shape} and {rows.dtype} rows {rows.shape}.")
+            return index.tolist(), rows
+
+    def missing(self) -> list[int]:
+        """Return the indices without a row."""
+        left: list[int] = np.flatnonzero(~self._done).tolist()
+        return left
+
+    def take(self, index: list[int], rows: NDArray[np.float32]) -> None:
+        """Take in the ``rows`` of the texts at ``index``."""
+        if not self._done.any():
+            self.rows = np.empty((len(self._done), rows.shape[1]), dtype=np.float32)
+        self.rows[index] = rows
+        self._done[index] = True
+        self._unsaved += index
+        if time.monotonic() - self._saved_at > SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write what is new to a file of its own."""
+        if self._folder is None or not self._unsaved:
+            return
+        with uninterrupted():
+            index = np.array(self._unsaved)
+            path = self._folder / f"rows-{int(index.min())}-{int(self._done.sum())}.safetensors"
+            write_file(path, Contents(KIND, {}, {"index": index, "rows": self.rows[index]}))
+            self._unsaved = []
+            self._saved_at = time.monotonic()

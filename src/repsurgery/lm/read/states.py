@@ -1,0 +1,146 @@
+"""Read states at several sites in one pass, pooled as they appear and never stored."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError
+from repsurgery.lm.batching import entry_device
+from repsurgery.lm.sites.names import Site, reading_model, resolve_site, unwrapped
+from repsurgery.lm.sites.wrappers import virtual_tokens
+from repsurgery.lm.steer.hooks import Visit, attach
+from repsurgery.lm.steer.torch_maps import to_rows
+from repsurgery.lm.texts import Tokens, pad, pad_id
+
+__all__ = ["Pooling", "Reader", "check_pooling", "reader"]
+
+Pooling = Literal["last", "cls", "mean", "all"]
+"""``last``: each text's last token. ``cls``: its first. ``mean``: the mean of its tokens. ``all``: every token."""
+
+Reader = Callable[[Sequence[Tokens]], dict[str, NDArray[np.float32]]]
+"""Takes tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
+
+
+def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) -> Pooling:
+    """Return ``pooling``, or say which there are."""
+    if pooling not in allowed:
+        raise ParameterError(f"pooling is {pooling!r}; it must be one of {list(allowed)}.")
+    return pooling
+
+
+@contextmanager
+def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pooling) -> Iterator[Reader]:
+    """Stand hooks on ``sites`` while the block runs; the reader it yields makes one pass per call.
+
+    Texts are padded on the right whatever the tokenizer prefers: positions then count from 0 in every family, and
+    causal attention never sees the padding. Virtual tokens that PEFT puts before a text are read over. The decoder of
+    an encoder-decoder is given the same text as the encoder, one step later, behind its start token.
+    """
+    inner = unwrapped(model)
+    found = [resolve_site(inner, name) for name in sites]
+    run = _runner(model, inner, found)
+    virtual = virtual_tokens(model)
+    padding = pad_id(inner, tokenizer)
+    current: dict[str, NDArray[np.float32]] = {}
+    mask = torch.empty(0)
+
+    def visitor(name: str) -> Visit:
+        def visit(state: torch.Tensor) -> None:
+            # pooled at once: some families add to the same tensor in place right afterwards
+            current[name] = to_rows(_pooled(state, mask, pooling, name, virtual))
+
+        return visit
+
+    def read(rows: Sequence[Tokens]) -> dict[str, NDArray[np.float32]]:
+        nonlocal mask
+        ids, mask = pad(rows, token=padding, side="right")
+        device = entry_device(inner)
+        current.clear()
+        run(input_ids=ids.to(device), attention_mask=mask.to(device))
+        _require_visited(found, current)
+        _require_finite(current)
+        return dict(current)
+
+    with ExitStack() as stack:
+        for site in found:
+            stack.callback(attach(site, visitor(site.name)).remove)
+        yield read
+
+
+def _require_finite(found: dict[str, NDArray[np.float32]]) -> None:
+    for name, rows in found.items():
+        # NaN and infinity survive a sum, which is cheaper than looking at every number
+        if not np.isfinite(rows.sum(dtype=np.float64)):
+            raise NonFiniteError(
+                f"The model's state at {name!r} holds NaN or infinity. Load the model in float32 or bfloat16, "
+                "or lower the strength of what steers it."
+            )
+
+
+def _require_visited(sites: Sequence[Site], found: dict[str, NDArray[np.float32]]) -> None:
+    idle = next((site for site in sites if site.name not in found), None)
+    if idle is not None:
+        raise SiteError(
+            f"The module at site {idle.name!r} ({idle.path}) did not run in the model's pass over these texts. "
+            "Name a site that runs: lm.site_names(model) lists them."
+        )
+
+
+def _runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
+    """Return the cheapest call that passes every one of ``sites``."""
+    config = getattr(inner, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        return _runner_of_halves(inner, sites)
+    run = model if virtual_tokens(model) else _smallest(inner, sites)
+    takes_cache = hasattr(config, "use_cache")
+    return lambda **inputs: run(**inputs, use_cache=False) if takes_cache else run(**inputs)
+
+
+def _smallest(model: nn.Module, sites: Sequence[Site]) -> nn.Module:
+    # the output layer costs a third of a small model; it runs only where a site lies in it
+    base = reading_model(model)
+    inside = {id(module) for module in base.modules()}
+    return base if all(id(site.module) in inside for site in sites) else model
+
+
+def _runner_of_halves(model: Any, sites: Sequence[Site]) -> Callable[..., Any]:
+    encoder, config = model.get_encoder(), model.config
+    if {id(site.module) for site in sites} <= {id(module) for module in encoder.modules()}:
+        return lambda **inputs: encoder(**inputs)
+    starts = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
+    start = next((int(token) for token in starts if token is not None), 0)
+
+    def run(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+        later = torch.cat([torch.full_like(input_ids[:, :1], start), input_ids[:, :-1]], dim=1)
+        model(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=later, use_cache=False)
+
+    return run
+
+
+def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str, virtual: int) -> torch.Tensor:
+    n, length = mask.shape
+    if virtual and state.shape[:-1].numel() == n * (length + virtual):
+        state = state.reshape(n, length + virtual, -1)[:, virtual:]
+    if state.shape[:-1].numel() != n * length:
+        raise ShapeError(
+            f"At {name!r} a state of shape {tuple(state.shape)} came for {n} x {length} tokens. "
+            "Read a module that returns (batch, length, d)."
+        )
+    state = state.detach().reshape(n, length, -1)
+    mask = mask.to(state.device)
+    match pooling:
+        case "last":
+            rows = state[torch.arange(n, device=state.device), mask.sum(dim=1) - 1]
+        case "cls":
+            rows = state[:, 0]
+        case "mean":
+            kept = state.to(torch.float32).masked_fill(mask[..., None] == 0, 0.0)
+            rows = kept.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        case _:
+            rows = state[mask.bool()]
+    return rows.to(torch.float32, copy=True)

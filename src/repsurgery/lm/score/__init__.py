@@ -1,0 +1,1 @@
+"""Score texts: log-likelihoods, KL divergence, perplexity."""

@@ -1,0 +1,116 @@
+"""How likely a model finds continuations of prompts, many of each: what conditional perplexity is made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from repsurgery.errors import ParameterError
+from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.sites.wrappers import virtual_tokens
+from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+
+__all__ = ["Surprise", "surprises"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Of one continuation: NLL(prompt + continuation) - NLL(prompt) in nats, and how many tokens it adds.
+
+    Both texts are tokenised as whole strings, as is usual for RealToxicityPrompts. A continuation may add no token,
+    or even take one away where it merges with the prompt's last; its perplexity is then undefined.
+    """
+
+    nll: float
+    tokens: int
+
+
+def surprises(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    *,
+    progress: bool = True,
+) -> list[list[Surprise]]:
+    """Return the `Surprise` of each continuation of each prompt, in order.
+
+    What the continuations of one prompt share is read once.
+
+    Parameters
+    ----------
+    model, tokenizer
+        The decoder that judges, and its tokenizer; neither is changed.
+    prompts : sequence of n strings
+    continuations : sequence of n sequences of strings
+        They may be empty.
+
+    Guarantees
+    ----------
+    Equal to reading prompt and whole text apart (test_surprises_are_differences_of_whole_texts).
+    """
+    prompts = check_texts(prompts, caller="surprises")
+    if len(prompts) != len(continuations):
+        raise ParameterError(
+            f"surprises got {len(prompts)} prompts and continuations of {len(continuations)}; give as many."
+        )
+    heads = encode(model, tokenizer, prompts, max_length=None, caller="surprises")
+    found: dict[int, list[Surprise]] = {}
+
+    def run(batch: list[int]) -> None:
+        for i in batch:
+            found[i] = _of_one(model, tokenizer, heads[i], [prompts[i] + text for text in continuations[i]])
+
+    with evaluating(model):
+        run_batches(sorted_batches(list(map(len, heads)), 1), run, progress=progress, label="judging fluency")
+    return [found[i] for i in range(len(prompts))]
+
+
+def _of_one(model: Any, tokenizer: Any, head: Tokens, texts: list[str]) -> list[Surprise]:
+    if not texts:
+        return []
+    wholes = encode(model, tokenizer, texts, max_length=None, caller="surprises")
+    shared = min(_shared(head, whole) for whole in wholes)
+    # the prompt itself is one more row: where its last token merges, it differs from the head of the whole
+    *sums, own = _nll_behind(model, tokenizer, [*wholes, head], shared)
+    return [Surprise(total - own, len(whole) - len(head)) for total, whole in zip(sums, wholes, strict=True)]
+
+
+def _nll_behind(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> list[float]:
+    """Return each row's negative log-likelihood of its tokens from ``shared`` on, which all rows have in common."""
+    device, start = entry_device(model), max(shared - 1, 0)
+    cache = _cache_of(model, rows[0][:start], len(rows))
+    start = 0 if cache is None else start
+    ids, mask = pad([row[start:] for row in rows], token=pad_id(model, tokenizer), side="right")
+    whole = torch.cat([torch.ones(len(rows), start, dtype=mask.dtype), mask], dim=1)
+    inputs = {"input_ids": ids.to(device), "attention_mask": whole.to(device)}
+    logits = model(
+        **inputs, **({} if cache is None else {"past_key_values": cache}), use_cache=cache is not None
+    ).logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
+    sums = []
+    for row, scores in zip(rows, logits, strict=True):
+        first = max(shared, 1) - start
+        new = torch.tensor(row[start + first :], dtype=torch.long, device=logits.device)
+        log_p = scores[first - 1 : first - 1 + len(new)].float().log_softmax(dim=-1)
+        sums.append(-float(log_p.gather(1, new[:, None]).double().sum()))
+    return sums
+
+
+def _cache_of(model: Any, prefix: Tokens, rows: int) -> DynamicCache | None:
+    if not prefix or virtual_tokens(model):
+        return None
+    ids = torch.tensor([prefix], device=entry_device(model))
+    cache: Any = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)
+    if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
+        return None
+    cache.batch_repeat_interleave(rows)
+    known: DynamicCache = cache
+    return known
+
+
+def _shared(head: Tokens, whole: Tokens) -> int:
+    pairs = zip(head, whole, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(head), len(whole)))

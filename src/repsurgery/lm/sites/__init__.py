@@ -1,0 +1,1 @@
+"""Sites: the places in a model where vectors are read and steered."""

@@ -1,0 +1,117 @@
+"""A steering function on rows of states: gate first, then the maps, only where they are wanted."""
+
+import torch
+
+from repsurgery.affine import AffineMap
+from repsurgery.arrays import Label
+from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
+from repsurgery.gates import AlwaysGate, LabelsGate
+from repsurgery.lm.steer.torch_maps import TorchMap, as_torch_gate, as_torch_map, compute_dtype
+from repsurgery.steering.function import EVERYBODY, SteeringFunction
+
+__all__ = ["RowSteering", "as_steering"]
+
+LARGEST = torch.finfo(torch.float64).max
+GATHER_BELOW = 0.8
+"""Share of gated rows below which picking them out is cheaper than mapping all rows and choosing afterwards."""
+
+
+def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
+    """Return what ``value`` steers by: an estimator's function, a function as it is, a bare map on every vector."""
+    found = getattr(value, "steering_", value)
+    if isinstance(found, AffineMap):
+        return SteeringFunction({EVERYBODY: found})
+    if not isinstance(found, SteeringFunction):
+        raise ParameterError(
+            f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
+        )
+    if isinstance(found.gate, LabelsGate) and EVERYBODY not in found.maps:
+        raise ParameterError(
+            "This steering function has gate='labels', and tokens carry no labels. Fit with a gate that reads vectors, "
+            "such as 'nearest-mean', or pass the map itself (estimator.map_) to steer every vector."
+        )
+    return found
+
+
+class RowSteering:
+    """Steer rows (n, d) of states in their own dtype; rows the gate leaves out come back bit for bit.
+
+    Parameters
+    ----------
+    steering : SteeringFunction
+    name : str
+        How error messages call it.
+    """
+
+    def __init__(self, steering: SteeringFunction, *, name: str) -> None:
+        self.dim = steering.dim
+        self._name = name
+        everybody = EVERYBODY in steering.maps or isinstance(steering.gate, AlwaysGate)
+        self._gate = None if everybody else as_torch_gate(steering.gate)
+        classes = steering.gate.classes or steering.classes
+        maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
+        self._maps = {_code(classes, label): as_torch_map(m) for label, m in maps.items()}
+        self._only = next(iter(self._maps.values()))
+
+    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+        """Return steered rows; ``X`` itself is not written to."""
+        return self.counted(X)[0]
+
+    def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Return steered rows, and how many of them the gate handed to a map; ``X`` itself is not written to."""
+        if X.shape[1] != self.dim:
+            raise ShapeError(
+                f"{self._name} was made for {self.dim} features; the state there has {X.shape[1]}. "
+                "Fit it on vectors extracted at this site of this model."
+            )
+        n = X.shape[0]
+        if self._gate is None:
+            return self._mapped(X, self._only), n
+        if n == 1:
+            wanted = self._maps.get(self._gate.of_one(X))
+            return (X, 0) if wanted is None else (self._mapped(X, wanted), 1)
+        codes = self._gate(X)
+        out, count = X, 0
+        for code, m in self._maps.items():
+            out, gated = self._choose(X, out, codes == code, m)
+            count += gated
+        return out, count
+
+    def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> tuple[torch.Tensor, int]:
+        rows = mask.nonzero().squeeze(1)
+        n, gated = X.shape[0], rows.shape[0]
+        if gated == 0:
+            return out, 0
+        if gated == n:
+            return self._mapped(X, m), n
+        if m.cheap or gated >= GATHER_BELOW * n:
+            return torch.where(mask[:, None], self._mapped(X, m, mask), out), gated
+        return out.index_copy(0, rows, self._mapped(X.index_select(0, rows), m)), gated
+
+    def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
+        Y = m(X.to(compute_dtype(X.dtype)))
+        flat = Y.detach().reshape(-1)
+        limit = torch.finfo(X.dtype).max
+        # one number, the sum of squares, tells that all is well; NaN compares false with everything and is caught too
+        if not float(torch.dot(flat, flat)) <= min(limit * limit, LARGEST):
+            bad = ~(Y.detach().abs().amax(dim=1) <= limit)
+            self._refuse(X[bad if mask is None else bad & mask])
+        return Y.to(X.dtype)
+
+    def _refuse(self, X: torch.Tensor) -> None:
+        if len(X) == 0:
+            return
+        if not torch.isfinite(X).all():
+            raise NonFiniteError(
+                f"{self._name} met a state with NaN or infinity before it touched it: the model produced it, or an "
+                "earlier site did. Run the model without steering, or steer that earlier site with a lower strength."
+            )
+        reach = float(X.detach().abs().max())
+        raise NonFiniteError(
+            f"{self._name} produced NaN or a value beyond {X.dtype} (the states reach {reach:.3g}). "
+            "Lower the strength, fit with more rows or shrinkage, or run the model in a wider dtype."
+        )
+
+
+def _code(classes: tuple[Label, ...], label: Label | None) -> int:
+    return classes.index(label) if label in classes else -1

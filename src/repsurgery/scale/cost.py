@@ -1,0 +1,188 @@
+"""`plan`: what the moments of many rows will cost on some workers, by arithmetic alone."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from repsurgery.errors import ParameterError
+from repsurgery.moments.stream import block_rows
+from repsurgery.scale.reduce.shards import ARITY
+from repsurgery.scale.shards.counting import BATCH_BYTES
+
+__all__ = ["DEFAULT_RATES", "Plan", "Rates", "Storage", "plan"]
+
+Storage = Literal["float16", "float32", "float64"]
+ITEM = {"float16": 2, "float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one worker, on one core, does in a second.
+
+    Attributes
+    ----------
+    multiply : float
+        Floating point operations of the float64 block product (syrk).
+    handle : float
+        Numbers checked, sorted by class, widened to float64 and centred.
+    read : float
+        Bytes of rows, from wherever they lie.
+    write, load : float
+        Bytes of moments put into a part, and taken out of one and added, digests included.
+    network : float
+        Bytes between a worker and the work folder, or the other ranks.
+    """
+
+    multiply: float
+    handle: float
+    read: float
+    write: float
+    load: float
+    network: float
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise ParameterError(f"The rate {name!r} is {getattr(self, name)!r}; it must be above zero.")
+
+
+DEFAULT_RATES = Rates(multiply=30e9, handle=250e6, read=1e9, write=150e6, load=350e6, network=1.25e9)
+"""A server core with AVX2, a disk of 1 GB/s per worker, and 10 Gbit/s; docs/planning.md says where they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Costs of one run; seconds and bytes per worker are those of the busiest.
+
+    Attributes
+    ----------
+    rows, width, classes, workers, shards : int
+    storage : {"float16", "float32", "float64"}
+    data_bytes : int
+        All rows.
+    flops : int
+        n d², all workers together.
+    part_bytes, work_bytes : int
+        One part, and the work folder.
+    memory_bytes : int
+        Peak of a worker beyond Python and its libraries.
+    network_bytes : int
+        Parts that a worker writes and reads; 0 for one worker. Rows are not in it.
+    all_reduce_bytes : int
+        What a rank sends instead, under ``torchrun``.
+    read_seconds, handle_seconds, multiply_seconds, write_seconds, merge_seconds, network_seconds : float
+    """
+
+    rows: int
+    width: int
+    classes: int
+    workers: int
+    shards: int
+    storage: Storage
+    data_bytes: int
+    flops: int
+    part_bytes: int
+    work_bytes: int
+    memory_bytes: int
+    network_bytes: int
+    all_reduce_bytes: int
+    read_seconds: float
+    handle_seconds: float
+    multiply_seconds: float
+    write_seconds: float
+    merge_seconds: float
+    network_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """From the first row to the sum; nothing overlaps."""
+        count = self.read_seconds + self.handle_seconds + self.multiply_seconds + self.write_seconds
+        return count + self.merge_seconds + self.network_seconds
+
+
+def plan(
+    rows: int,
+    width: int,
+    classes: int = 2,
+    workers: int = 1,
+    *,
+    shards: int = 256,
+    storage: Storage = "float32",
+    rates: Rates = DEFAULT_RATES,
+) -> Plan:
+    """Return what `reduce_shards` will cost; the formulas are those of docs/planning.md.
+
+    Parameters
+    ----------
+    rows, width, classes, workers : int
+    shards : int
+        Of equal length; each class has at least ``width`` rows in each.
+    storage : {"float16", "float32", "float64"}
+        As the rows lie on disk.
+    rates : Rates
+        See `measure_rates`.
+
+    Guarantees
+    ----------
+    The arithmetic is that of the page (test_a_plan_by_hand).
+    """
+    _check(rows=rows, width=width, classes=classes, workers=workers, shards=shards)
+    if storage not in get_args(Storage):
+        raise ParameterError(f"storage is {storage!r}; it must be one of {list(get_args(Storage))}.")
+    item = ITEM[storage]
+    part = classes * 8 * width**2
+    turns = -(-shards // workers)
+    mine = turns * rows / shards
+    loaded, summed = _merging(shards, workers)
+    moved = (turns + loaded + summed) * part if workers > 1 else 0
+    return Plan(
+        rows=rows,
+        width=width,
+        classes=classes,
+        workers=workers,
+        shards=shards,
+        storage=storage,
+        data_bytes=rows * width * item,
+        flops=rows * width**2,
+        part_bytes=part,
+        work_bytes=shards * part,
+        memory_bytes=_peak(width, classes, item),
+        network_bytes=moved,
+        all_reduce_bytes=2 * (workers - 1) * part // workers,
+        read_seconds=mine * width * item / rates.read,
+        handle_seconds=mine * width / rates.handle,
+        multiply_seconds=mine * width**2 / rates.multiply,
+        write_seconds=turns * part / rates.write,
+        merge_seconds=loaded * part / rates.load + summed * part / rates.write,
+        network_seconds=moved / rates.network,
+    )
+
+
+def _check(**counts: int) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+    if counts["shards"] > counts["rows"]:
+        raise ParameterError(f"{counts['rows']} rows make no {counts['shards']} shards; choose fewer shards.")
+
+
+def _merging(shards: int, workers: int) -> tuple[int, int]:
+    """Return how many parts the busiest worker loads, and how many sums it writes, until the driver has the last."""
+    loaded = summed = 0
+    while shards > ARITY:
+        groups = -(-shards // ARITY)
+        turns = -(-groups // workers)
+        loaded += min(turns * ARITY, shards)
+        summed += turns
+        shards = groups
+    return loaded + shards, summed
+
+
+def _peak(width: int, classes: int, item: int) -> int:
+    square, block = 8 * width**2, block_rows(width)
+    batch = BATCH_BYTES // (4 * width) * width * item
+    waiting = block * -(-width // block) * width * item
+    # a batch and the next one, a block to centre in, waiting rows and a sum per class, and a square to mirror into
+    streaming = 2 * batch + 8 * block * width + classes * (waiting + square) + square
+    # two parts, their sum, and two squares on the way to it
+    merging = (3 * classes + 2) * square
+    return max(streaming, merging)

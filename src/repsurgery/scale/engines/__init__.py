@@ -1,0 +1,1 @@
+"""Execution engines: local processes, Ray, Dask, torchrun."""

@@ -1,0 +1,1 @@
+"""File formats of labelled vectors, read in bounded batches."""

@@ -1,0 +1,164 @@
+"""Arrays that lie in a file as plain bytes: ``.npy`` and safetensors, read without mapping the whole file."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.errors import DamagedFileError, DataError
+from repsurgery.scale.formats.stored import Header, widened
+
+__all__ = ["NpyArray", "SafetensorsArray"]
+
+_SAFETENSORS_DTYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NpyArray:
+    """A ``.npy`` file."""
+
+    path: Path
+
+    def header(self) -> Header:
+        """Read shape and dtype, and whether the file is as long as they say."""
+        mapped = self._mapped()
+        dtype = "str" if mapped.dtype.kind in "UT" else mapped.dtype.newbyteorder("=").name
+        return Header(mapped.shape, dtype)
+
+    def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows in blocks."""
+        mapped = self._mapped()
+        if not mapped.flags.c_contiguous or mapped.size == 0:
+            # columns lie together: only the mapping finds a row
+            yield from (np.array(mapped[i : min(i + rows, stop)]) for i in range(start, stop, rows))
+            return
+        shape, dtype, offset = mapped.shape, mapped.dtype, mapped.offset
+        del mapped
+        yield from _read(self.path, dtype, shape, offset, rows, start, stop)
+
+    def _mapped(self) -> np.memmap[Any, Any]:
+        try:
+            return np.lib.format.open_memmap(self.path, mode="r")
+        except Exception as error:
+            begin = self._begin()
+            if b"'descr': '|O'" in begin:
+                objects = "holds Python objects, which are not read from files; save numbers or text"
+                raise DataError(f"{self.path} {objects}.") from error
+            if begin.startswith(b"PK"):
+                raise DamagedFileError(f"{self.path} is an .npz archive. Save each array with numpy.save.") from error
+            raise DamagedFileError(f"{self.path} is truncated or no .npy file of numbers or text ({error}).") from error
+
+    def _begin(self) -> bytes:
+        try:
+            with self.path.open("rb") as stream:
+                return stream.read(256)
+        except OSError:
+            return b""
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsArray:
+    """One tensor of a safetensors file; the only one of its kind where no name is given."""
+
+    path: Path
+    column: str | None
+    ndim: int
+
+    def header(self) -> Header:
+        """Read shape and dtype, and whether the file is as long as they say."""
+        dtype, shape, _ = self._tensor()
+        return Header(shape, dtype)
+
+    def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows in blocks; bfloat16 as float32."""
+        dtype, shape, offset = self._tensor()
+        if dtype == "bfloat16":
+            yield from map(widened, _read(self.path, np.dtype("<u2"), shape, offset, rows, start, stop))
+        else:
+            kind = np.dtype(dtype).newbyteorder("<")
+            yield from _read(self.path, kind, shape, offset, rows, start, stop)
+
+    def _tensor(self) -> tuple[str, tuple[int, ...], int]:
+        begin, tensors = self._tensors()
+        tensor = tensors[self._name(tensors)]
+        if begin + tensor.last > self.path.stat().st_size:
+            raise self._damaged(f"{begin + tensor.last} bytes were announced")
+        if tensor.dtype not in _SAFETENSORS_DTYPES:
+            known = ", ".join(_SAFETENSORS_DTYPES)
+            raise DataError(f"{self.path} holds {tensor.dtype}; convert it to one of {known}.")
+        dtype = _SAFETENSORS_DTYPES[tensor.dtype]
+        itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        if tensor.last - tensor.first != prod(tensor.shape) * itemsize:
+            raise self._damaged(f"{tensor.last - tensor.first} bytes are no {tensor.dtype} of shape {tensor.shape}")
+        return dtype, tensor.shape, begin + tensor.first
+
+    def _tensors(self) -> tuple[int, dict[str, "_Tensor"]]:
+        with self.path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > self.path.stat().st_size:
+                raise self._damaged(f"a header of {size} bytes was announced")
+            text = stream.read(size)
+        try:
+            tensors = json.loads(text)
+            tensors.pop("__metadata__", None)
+            return 8 + size, {name: _Tensor.of(facts) for name, facts in tensors.items()}
+        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+            raise self._damaged("its header does not describe tensors") from error
+
+    def _damaged(self, why: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path} is truncated or is not a safetensors file ({why}). Write it again.")
+
+    def _name(self, tensors: dict[str, "_Tensor"]) -> str:
+        if self.column is not None:
+            if self.column not in tensors:
+                raise DataError(f"{self.path} has no tensor '{self.column}'; it has {', '.join(tensors) or 'none'}.")
+            return self.column
+        fitting = [name for name, tensor in tensors.items() if len(tensor.shape) == self.ndim]
+        if len(fitting) != 1:
+            raise DataError(
+                f"{self.path} has {len(fitting)} tensors of {self.ndim} dimensions "
+                f"({', '.join(tensors) or 'no tensor at all'}). Name the one to read."
+            )
+        return fitting[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """What the header of a safetensors file says of a tensor; offsets count from the header's end."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, facts: Any) -> "_Tensor":
+        """Read an entry; raise `ValueError` where its numbers are none."""
+        first, last = facts["data_offsets"]
+        shape = tuple(facts["shape"])
+        if not all(isinstance(n, int) and n >= 0 for n in (first, last, *shape)):
+            raise ValueError(f"shape {facts['shape']}, offsets {facts['data_offsets']}")
+        return cls(str(facts["dtype"]), shape, first, last)
+
+
+def _read(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, rows: int, start: int, stop: int
+) -> Iterator[NDArray[Any]]:
+    width = int(np.prod(shape[1:], dtype=np.int64))
+    with path.open("rb") as stream:
+        stream.seek(offset + start * width * dtype.itemsize)
+        for i in range(start, stop, rows):
+            count = (min(i + rows, stop) - i) * width
+            block = np.fromfile(stream, dtype, count)
+            if len(block) < count:
+                raise DamagedFileError(f"{path} ended while it was read. Write it again.")
+            yield block.reshape(-1, *shape[1:])

@@ -1,0 +1,77 @@
+"""A Zarr array, or one array of a Zarr group."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.errors import DamagedFileError, DataError
+from repsurgery.scale.formats.stored import Header, needed
+
+__all__ = ["ZarrArray"]
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrArray:
+    """An array in a folder that Zarr wrote; ``column`` names it within a group."""
+
+    path: Path
+    column: str | None
+
+    def header(self) -> Header:
+        """Read the array's metadata."""
+        array = self._array()
+        dtype = np.dtype(array.dtype)
+        return Header(tuple(array.shape), "str" if dtype.kind in "UT" else dtype.name)
+
+    def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows in blocks; refuse an array of which chunks are missing, which Zarr would fill."""
+        array = self._array()
+        # Zarr leaves out a chunk of nothing but the fill value, too: a lost one looks the same
+        stored, wanted = _stored_pieces(array)
+        if stored < wanted:
+            raise DamagedFileError(
+                f"{self._name} has {stored} of {wanted} chunks; the rest would be read as {array.fill_value}. If none "
+                "was lost, write it again with config={'write_empty_chunks': True}, or give labels in another file."
+            )
+        for i in range(start, stop, rows):
+            try:
+                block = np.asarray(array[i : min(i + rows, stop)])
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise self._damaged(error) from error
+            yield block
+
+    def _array(self) -> Any:
+        zarr = needed("zarr", f"Reading {self.path.name}")
+        try:
+            found = zarr.open(self.path, mode="r")
+            if not hasattr(found, "shape"):
+                names = ", ".join(found)
+                found = found[self.column] if self.column is not None and self.column in found else None
+        except Exception as error:
+            raise self._damaged(error) from error
+        if not hasattr(found, "shape"):
+            wanted = f"no array '{self.column}'" if self.column else "several arrays"
+            raise DataError(f"{self.path} is a group with {wanted}: {names}. Name the one to read.")
+        return found
+
+    @property
+    def _name(self) -> str:
+        return str(self.path) if self.column is None else f"{self.path}, array '{self.column}',"
+
+    def _damaged(self, error: Exception) -> DamagedFileError:
+        return DamagedFileError(f"{self.path} is damaged or no Zarr array or group ({error!r}). Write it again.")
+
+
+def _stored_pieces(array: Any) -> tuple[int, int]:
+    """Return how many chunks are stored and how many there should be; of an array with shards, how many shards."""
+    piece = array.shards or array.chunks
+    # Zarr counts every chunk of a stored shard, those beyond the array's edge among them
+    inside = prod(a // b for a, b in zip(piece, array.chunks, strict=True))
+    return array.nchunks_initialized // inside, prod(-(-n // a) for n, a in zip(array.shape, piece, strict=True))

@@ -1,0 +1,1 @@
+"""Moments of a model's hidden states, computed on several processes or machines."""

@@ -1,0 +1,112 @@
+"""`class_moments`: hidden states read by all ranks of a ``torchrun`` job, one all-reduce per site."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from repsurgery.arrays import Label
+from repsurgery.errors import EngineError, ParameterError
+from repsurgery.moments import ClassMoments
+from repsurgery.moments.moments import Precision
+from repsurgery.scale.engines.torch_engine import all_reduce_moments
+from repsurgery.scale.models.reading import Reading, make_reading
+
+if TYPE_CHECKING:
+    from repsurgery.lm.read.states import Pooling
+
+__all__ = ["class_moments"]
+
+
+def class_moments(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[str],
+    labels: Sequence[Label],
+    *,
+    sites: Sequence[str],
+    pooling: "Pooling" = "last",
+    max_length: int | None = None,
+    batch_size: int = 32,
+    precision: Precision = "float64",
+    progress: bool = True,
+    work_dir: str | os.PathLike[str] | None = None,
+    group: Any = None,
+) -> dict[str, ClassMoments]:
+    """Return, on every rank and per site, the moments of the hidden states of all texts.
+
+    Called by every rank with the same arguments, the model on a device of its own. Ranks take the batches in turn, read
+    all sites in one pass over theirs, and add up by one all-reduce per site. Without a process group, this is
+    `lm.class_moments`.
+
+    Parameters
+    ----------
+    model, tokenizer, texts, labels, sites, pooling, max_length, batch_size, precision
+        As in `lm.class_moments`.
+    progress : bool
+        On rank 0.
+    work_dir : path or None
+        As in `lm.class_moments`; ranks may share it. The same call on as many ranks goes on after an interruption.
+    group : torch.distributed.ProcessGroup or None
+
+    Returns
+    -------
+    dict of site name to ClassMoments
+
+    Raises
+    ------
+    SiteError, TextError, LabelError, ParameterError
+        On every rank, before anything is read.
+
+    Guarantees
+    ----------
+    Equal to one process, and the same bits on every rank (test_ranks_read_what_one_process_reads).
+    An interruption loses nothing (test_ranks_go_on_where_they_stopped).
+    """
+    job = make_reading(
+        texts,
+        labels,
+        sites=sites,
+        pooling=pooling,
+        max_length=max_length,
+        batch_size=batch_size,
+        precision=precision,
+        work_dir=work_dir,
+        caller="class_moments",
+    )
+    rank, ranks = _place(group)
+    parts = job.split(model, tokenizer, ranks)
+    if ranks > 1:
+        _require_one_job(job, model, ranks, group)
+    mine = job.moments(model, tokenizer, parts[rank], progress=progress and rank == 0)
+    return mine if ranks == 1 else {site: all_reduce_moments(mine[site], group=group) for site in job.sites}
+
+
+def _place(group: Any) -> tuple[int, int]:
+    """Return this rank and the number of ranks."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise EngineError(
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and there is no process group: every rank would read "
+                "everything. Call torch.distributed.init_process_group first."
+            )
+        return 0, 1
+    rank = distributed.get_rank(group)
+    if rank < 0:
+        raise EngineError("This rank is not in the group. Call class_moments on the ranks of the group only.")
+    return rank, distributed.get_world_size(group)
+
+
+def _require_one_job(job: Reading, model: Any, ranks: int, group: Any) -> None:
+    from torch import distributed
+
+    from repsurgery.lm.load.fingerprint import fingerprint
+
+    found: list[Any] = [None] * ranks
+    distributed.all_gather_object(found, (job.digest(), fingerprint(model)), group=group)
+    if len(set(found)) > 1:
+        raise ParameterError(
+            "The ranks were given different texts, labels, options or models. Load one model, and pass all texts to "
+            "every rank: they are shared out here."
+        )

@@ -1,0 +1,1 @@
+"""Reduce shards to moments, resumably, and merge the files."""

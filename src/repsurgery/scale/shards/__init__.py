@@ -1,0 +1,1 @@
+"""Shards: labelled vectors on disk and in streams."""

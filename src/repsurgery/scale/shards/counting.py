@@ -1,0 +1,136 @@
+"""`count_shard`: the one pure function that every engine runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Labels, Rows
+from repsurgery.errors import DataError, ParameterError, SurgeryError
+from repsurgery.moments import ClassMoments
+from repsurgery.moments.stream import stream_moments
+from repsurgery.scale.shards.shard import Shard
+
+__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard", "non_finite_rows"]
+
+BATCH_BYTES = 8 * 2**20
+"""A batch is about so large where the caller does not say; much larger ones cost new pages with every read."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """How many rows hold NaN or infinity, and the first of them, as the file counts them from 0."""
+
+    count: int = 0
+    first: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.first) else ""
+        rows = "row" if self.count == 1 else "rows"
+        return f"{self.count} {rows} with NaN or infinity ({', '.join(map(str, self.first))}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The moments of a shard, the rows that were read, and those left out."""
+
+    moments: ClassMoments
+    rows: int
+    non_finite: NonFinite
+
+
+def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite: bool = False) -> Counted:
+    """Return the moments of a shard, read in batches.
+
+    Parameters
+    ----------
+    shard : Shard
+    batch_rows : int or None
+        Rows in memory at a time; None: about 8 MiB of them. It changes the result by no bit.
+    skip_non_finite : bool
+        Leave rows with NaN or infinity out; where no others are left, the moments are empty. Otherwise they are
+        counted, located and refused.
+
+    Raises
+    ------
+    DataError
+        Rows with NaN or infinity: how many, and which are the first. Fewer or more rows than the shard declares.
+    """
+    check_batch_rows(batch_rows)
+    schema = shard.schema()
+    if batch_rows is None:
+        batch_rows = max(1, BATCH_BYTES // (4 * schema.width))
+    screen = _Screen(shard.first_row, refuse=not skip_non_finite)
+    moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
+    if screen.count and not skip_non_finite:
+        raise DataError(f"{screen.found()}. Drop or repair them, or leave them out (--skip-non-finite).")
+    if schema.rows is not None and screen.rows != schema.rows:
+        raise DataError(
+            f"It declares {schema.rows} rows and {screen.rows} came, so it ended early or changed while it was read. "
+            "Write it again, or run again when nobody writes to it."
+        )
+    if not (moments or screen.count):
+        raise DataError("It holds no rows, so there is nothing to count. Leave it out, or write it again.")
+    return Counted(moments, screen.rows, screen.found())
+
+
+def _moments(shard: Shard, batches: Iterator[tuple[Rows, Labels]]) -> ClassMoments:
+    try:
+        return stream_moments(batches)
+    except SurgeryError as error:
+        # the caller knows the shard and never called stream_moments
+        if not str(error).startswith("stream_moments "):
+            raise
+        raise type(error)(f"{shard.name}: {str(error).removeprefix('stream_moments ')}") from error
+
+
+def check_batch_rows(batch_rows: int | None) -> None:
+    """Refuse batches without rows."""
+    if batch_rows is not None and batch_rows < 1:
+        raise ParameterError(f"batch_rows is {batch_rows}; a batch has at least one row.")
+
+
+class _Screen:
+    """Lets finite rows through and notes where the others are; to refuse, it counts on and lets no more through."""
+
+    def __init__(self, first_row: int, *, refuse: bool) -> None:
+        self.rows = 0
+        self._first_row = first_row
+        self.count = 0
+        self._first: list[int] = []
+        self._refuse = refuse
+
+    def finite(self, batches: Iterator[tuple[Rows, Labels]]) -> Iterator[tuple[Rows, Labels]]:
+        """Yield the batches without their non-finite rows."""
+        for X, z in batches:
+            bad = non_finite_rows(X)
+            self._note(bad)
+            self.rows += len(X)
+            if self.count and self._refuse:
+                continue
+            if not len(bad):
+                yield X, z
+            elif len(bad) < len(X):
+                yield np.delete(X, bad, axis=0), np.delete(z, bad)
+
+    def _note(self, bad: NDArray[np.intp]) -> None:
+        self.count += len(bad)
+        self._first += (self._first_row + self.rows + bad[: SHOWN - len(self._first)]).tolist()
+
+    def found(self) -> NonFinite:
+        """Return what was met so far."""
+        return NonFinite(self.count, tuple(self._first))
+
+
+def non_finite_rows(X: Rows) -> NDArray[np.intp]:
+    """Return the indices of rows that hold NaN or infinity."""
+    if X.dtype.kind != "f":
+        return np.empty(0, dtype=np.intp)
+    if X.dtype.itemsize < 4:
+        return np.flatnonzero(~np.isfinite(X).all(axis=1))
+    # one product finds rows that may be bad at the cost of reading them; only those are looked at closely
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspects = np.flatnonzero(~np.isfinite(X @ np.ones(X.shape[1], X.dtype)))
+    return suspects[~np.isfinite(X[suspects]).all(axis=1)]

@@ -1,0 +1,164 @@
+"""`Shard`: a piece of the data that is read, counted and counted again as one."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from repsurgery.arrays import Labels, Rows
+from repsurgery.errors import DataError, LabelError, ShapeError
+from repsurgery.scale.formats.stored import Header, Stored, family_of, label_family
+from repsurgery.scale.shards.extent import Extent
+
+__all__ = ["FileShard", "Schema", "Shard", "file_state", "identity_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What is known of a shard before it is read.
+
+    Attributes
+    ----------
+    rows : int or None
+        None where only reading tells, as with a stream.
+    width : int
+        The number of features d.
+    dtype : str
+    labels : str
+        "boolean", "number" or "text".
+    features : tuple of str or None
+        What names the features, in their order; None where only their place tells them apart, as in an array.
+    """
+
+    rows: int | None
+    width: int
+    dtype: str
+    labels: str
+    features: tuple[str, ...] | None = None
+
+
+class Shard(ABC):
+    """Labelled vectors in one place: subclass it to read them from a place of your own.
+
+    A shard travels to workers, so it is small and can be pickled; the rows stay where they are.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def first_row(self) -> int:
+        """Where it begins in what holds its rows, for messages that locate a row there."""
+        return 0
+
+    @property
+    def stable(self) -> bool:
+        """Whether its fingerprint tells its rows for good; where it does not, no work on it is kept."""
+        return True
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Read headers only; raise `DataError` where they cannot be read."""
+
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Return what decides its rows, as JSON: when it changes, the shard is counted again."""
+
+    @abstractmethod
+    def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
+        """Yield vectors (at most ``rows``, d) and their labels."""
+
+    def extent(self) -> Extent:
+        """Return which rows these are, so that merging can tell what was counted before: by default, all of it."""
+        return Extent(_digest(self.fingerprint()))
+
+
+@dataclass(frozen=True, slots=True)
+class FileShard(Shard):
+    """Rows ``start`` to ``stop`` of vectors and labels on disk; ``stop=None``: to the end."""
+
+    vectors: Stored
+    labels: Stored
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The path, and the rows where it is a part of a file."""
+        cut = "" if self.stop is None else f"[{self.start}:{self.stop}]"
+        return f"{self.vectors.path}{cut}"
+
+    @property
+    def first_row(self) -> int:
+        """Its first row in the file."""
+        return self.start
+
+    def schema(self) -> Schema:
+        """Read both headers and hold them against each other."""
+        X, z = self.vectors.header(), self.labels.header()
+        if len(X.shape) != 2:
+            raise ShapeError(
+                f"{self.vectors.path} holds an array of shape {X.shape}; vectors are (rows, features). "
+                "If these are labels, give them with --labels, patterns in quotes."
+            )
+        _check_labels(self.vectors.path, X, self.labels.path, z)
+        rows = X.shape[0] if self.stop is None else self.stop - self.start
+        return Schema(rows, X.shape[1], X.dtype, label_family(z.dtype, self.labels.path), X.features)
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Return places, sizes and times of change, and the rows."""
+        return {
+            "vectors": [repr(self.vectors), *file_state(self.vectors.path)],
+            "labels": [repr(self.labels), *file_state(self.labels.path)],
+            "rows": [self.start, self.stop],
+        }
+
+    def extent(self) -> Extent:
+        """Return the rows of the file of vectors, whichever columns and labels are read with them."""
+        place = [str(self.vectors.path), *file_state(self.vectors.path)]
+        return Extent(_digest(place), self.start, self.stop)
+
+    def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
+        """Read vectors and labels side by side."""
+        stop = self.vectors.header().shape[0] if self.stop is None else self.stop
+        X = self.vectors.blocks(rows, self.start, stop)
+        z = self.labels.blocks(rows, self.start, stop)
+        yield from zip(X, (block.reshape(len(block)) for block in z), strict=True)
+
+
+def identity_of(shard: Shard, *, skip_non_finite: bool) -> str:
+    """Return a digest of everything that decides a shard's moments."""
+    return _digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
+
+
+def _digest(facts: Any) -> str:
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
+    if z.shape not in ((X.shape[0],), (X.shape[0], 1)):
+        raise LabelError(
+            f"{vectors} has {X.shape[0]} rows and {labels} has labels of shape {z.shape}; each row needs one label."
+        )
+    if X.shape[0] == 0:
+        raise DataError(f"{vectors} is empty: it has no rows. Leave it out, or write it again.")
+    if X.shape[1] == 0:
+        raise DataError(f"{vectors} holds an array of shape {X.shape}; vectors have features. Write it again.")
+    if family_of(X.dtype) != "number":
+        raise DataError(f"{vectors} holds {X.dtype}, which are no numbers; vectors are real. Convert or leave it out.")
+
+
+def file_state(path: Path) -> list[Any]:
+    """Return size and time of change of a file, or a digest of those of every file in a folder."""
+    if path.is_file():
+        stat = path.stat()
+        return [stat.st_size, stat.st_mtime_ns]
+    # every file of a folder counts: one that is put back from a copy need not be the newest
+    stats = [(file, file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    state = [(str(file.relative_to(path)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+    return [sha256(repr(state).encode()).hexdigest()]

@@ -1,0 +1,186 @@
+"""`SteeringFunction`: maps and a gate, frozen together with the certificate of what they do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from repsurgery.affine import AffineMap
+from repsurgery.affine.algebra import check_strength
+from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
+from repsurgery.certificates import Certificate, Verification
+from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
+from repsurgery.files import digest_of
+from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+from repsurgery.origin import UNKNOWN, Origin
+
+__all__ = ["EVERYBODY", "SteeringFunction"]
+
+EVERYBODY = None
+"""The key of a map that serves every class alike (LEACE); no class can be called that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SteeringFunction:
+    """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
+
+    Attributes
+    ----------
+    maps : mapping of label to AffineMap
+        Or of None to the one map that serves every class.
+    gate : Gate
+    classes : tuple of labels
+        Every concept known at fit; labels given to a call must be among them.
+    certificate : Certificate or None
+    origin : Origin
+        Model and site that the maps belong to, and how they are meant to be used there; see `with_origin`.
+
+    Guarantees
+    ----------
+    The mask is taken from the original vectors and rows outside it come back bit for bit
+    (test_rows_outside_the_mask_come_back_bit_for_bit).
+    """
+
+    maps: Mapping[Label | None, AffineMap]
+    gate: Gate = field(default_factory=AlwaysGate)
+    classes: tuple[Label, ...] = ()
+    certificate: Certificate | None = None
+    origin: Origin = UNKNOWN
+
+    def __post_init__(self) -> None:
+        if not self.maps:
+            raise ParameterError("A steering function needs at least one map.")
+        if isinstance(self.gate, AlwaysGate) and len(self.maps) > 1:
+            raise ParameterError(
+                f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
+                f"(for {list(self.maps)}). Name one source, or choose a gate that tells them apart."
+            )
+        if not isinstance(self.origin, Origin):
+            raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
+        _require_fitting(self)
+        object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return next(iter(self.maps.values())).dim
+
+    def __call__(self, X: Any, concept: Any = None) -> Rows:
+        """Steer rows (n, d): by the gate, or by the given concept labels (n,)."""
+        rows = check_rows(X, dim=self.dim, caller="This steering function")
+        require_finite(rows, caller="This steering function")
+        masks = self.masks(rows, concept)
+        out = np.array(rows, dtype=output_dtype(rows))
+        for label, mask in masks.items():
+            if mask.all():
+                return self.maps[label].apply(rows)
+            if mask.any():
+                out[mask] = self.maps[label].apply(rows[mask])
+        return out
+
+    def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
+        """Return, per map, which of the checked rows it steers."""
+        if EVERYBODY in self.maps and concept is not None and self.classes:
+            self.assign(X, concept)  # the labels change nothing here, but wrong ones are a mistake all the same
+        if EVERYBODY in self.maps or (concept is None and isinstance(self.gate, AlwaysGate)):
+            return {label: np.ones(len(X), dtype=bool) for label in self.maps}
+        assigned = self.assign(X, concept)
+        return {label: assigned == label for label in self.maps}
+
+    def assign(self, X: Rows, concept: Any = None) -> NDArray[Any]:
+        """Return the concept of each row: the given labels, or what the gate says."""
+        if concept is None:
+            return np.array(self.gate.classes or self.classes)[self.gate.codes(X)]
+        labels, codes = check_labels(concept, len(X), caller="This steering function")
+        unknown = [label for label in labels if label not in self.classes]
+        if unknown:
+            raise LabelError(f"Unknown concept labels {unknown[:5]}; fitted were {list(self.classes)}.")
+        return np.array(labels)[codes]
+
+    def inverse(self, X: Any, concept: Any = None) -> Rows:
+        """Undo the steering of rows (n, d).
+
+        Only who was steered can be brought back: give the original ``concept``, or use ``gate="always"``.
+        """
+        if concept is None and not isinstance(self.gate, AlwaysGate):
+            raise SurgeryError(
+                "Steered vectors no longer tell which of them were steered. "
+                "Pass concept= with the labels by which they were, or fit with gate='always'."
+            )
+        undo = replace(self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None)
+        return undo(X, concept)
+
+    def interpolate(self, t: float) -> "SteeringFunction":
+        """Return this function at strength ``t`` on each map's geodesic; the certificate no longer applies.
+
+        Nor does a strength that its origin asks for: that one is counted from the map as fitted.
+        """
+        t = check_strength(t)
+        maps = {k: m.interpolate(t) for k, m in self.maps.items()}
+        return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None))
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Return this function with its maps rounded to ``dtype``; `verify` will notice."""
+        return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
+
+    def verify(self, X: Any = None, z: Any = None) -> Verification:
+        """Raise `CertificateError` where bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
+        from repsurgery.steering.audit import verify
+
+        return verify(self, X, z)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of maps and gate."""
+        return digest_of(*self.parts())
+
+    def parts(self, *, saving: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return the arrays and the JSON header that define this function (without its certificate)."""
+        arrays: dict[str, NDArray[Any]] = {}
+        kinds = []
+        for i, (label, m) in enumerate(self.maps.items()):
+            kinds.append({"label": label, "kind": m.kind})
+            arrays |= {f"map.{i}.{name}": array for name, array in m.arrays().items()}
+        if saving or not isinstance(self.gate, ClassifierGate):
+            arrays |= {f"gate.{name}": array for name, array in self.gate.arrays().items()}
+        gate = {"kind": self.gate.kind, "classes": list(self.gate.classes)}
+        return arrays, {"maps": kinds, "gate": gate, "classes": list(self.classes)}
+
+    def with_origin(self, origin: Origin | None = None, /, **facts: Any) -> Self:
+        """Return this function with another ``origin``, or with some facts of its own origin replaced.
+
+        Examples
+        --------
+        >>> import repsurgery as rs
+        >>> shift = rs.SteeringFunction({None: rs.Translation([1.0, 2.0])})
+        >>> shift.with_origin(model="smollm2-135m", site="layers.15").origin.site
+        'layers.15'
+        """
+        return replace(self, origin=self.origin.revised(origin, **facts))
+
+    def sealed(self, certificate: Certificate) -> "SteeringFunction":
+        """Return this function carrying ``certificate``, bound to its bytes."""
+        return replace(self, certificate=certificate.sealed(self.digest()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin)
+
+
+def _require_fitting(steering: SteeringFunction) -> None:
+    """Refuse maps, gate and classes that do not belong together."""
+    widths = {m.dim for m in steering.maps.values()} | {steering.gate.dim or steering.dim}
+    if len(widths) > 1:
+        raise ShapeError(f"Maps and gate have different numbers of features: {sorted(widths)}. Use one site for all.")
+    labels = [label for label in steering.maps if label is not EVERYBODY]
+    if labels and EVERYBODY in steering.maps:
+        raise ParameterError(f"A map that serves every class stands alone; there are others for {labels}.")
+    for given in (labels, list(steering.classes)):
+        if given and len(check_labels(given, len(given), caller="SteeringFunction")[0]) < len(given):
+            raise LabelError(f"Some of the labels {given} cannot be told apart. Rename them.")
+    unknown = [
+        label for label in (*labels, *steering.gate.classes) if steering.classes and label not in steering.classes
+    ]
+    if unknown:
+        raise LabelError(f"Maps or gate name the classes {unknown}; the function knows {list(steering.classes)}.")

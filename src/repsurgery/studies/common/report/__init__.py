@@ -1,0 +1,1 @@
+"""Tables, numbers, figures and pages that all reports share."""

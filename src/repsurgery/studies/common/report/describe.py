@@ -1,0 +1,82 @@
+"""What a file holds, in plain values: shapes, classes, certificate."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from repsurgery.affine import AffineMap
+from repsurgery.errors import ParameterError
+from repsurgery.gates import Gate
+from repsurgery.moments import ClassMoments
+from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.function import SteeringFunction
+
+__all__ = ["describe"]
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Return a JSON-ready description of a map, gate, steering function, estimator or moments.
+
+    Examples
+    --------
+    >>> import repsurgery as rs
+    >>> from repsurgery.report import describe
+    >>> describe(rs.Translation([1.0, 2.0]))
+    {'kind': 'map', 'map': 'translation', 'features': 2, 'arrays': {'shift': [2]}}
+    """
+    match value:
+        case BaseSteering():
+            return {
+                "kind": "estimator",
+                "estimator": type(value).__name__,
+                "params": {name: _plain(param) for name, param in value.get_params(deep=False).items()},
+                "origin": value.origin.to_dict(),
+                "moments": _moments(value.moments_),
+                "steering": _steering(value.steering_),
+            }
+        case SteeringFunction():
+            return {"kind": "steering-function", "origin": value.origin.to_dict(), **_steering(value)}
+        case AffineMap():
+            return {"kind": "map", **_map(value)}
+        case Gate():
+            return {"kind": "gate", **_gate(value)}
+        case ClassMoments():
+            return {"kind": "class-moments", **_moments(value)}
+    raise ParameterError(f"A {type(value).__name__} cannot be described; pass what repsurgery.load returned.")
+
+
+def _steering(value: SteeringFunction) -> dict[str, Any]:
+    return {
+        "features": value.dim,
+        "classes": list(value.classes),
+        "maps": {str(label): _map(m) for label, m in value.maps.items()},
+        "gate": _gate(value.gate),
+        "digest": value.digest(),
+        "certificate": value.certificate.to_dict() if value.certificate else None,
+    }
+
+
+def _map(value: AffineMap) -> dict[str, Any]:
+    return {"map": value.kind, "features": value.dim, "arrays": _shapes(value.arrays())}
+
+
+def _gate(value: Gate) -> dict[str, Any]:
+    return {"gate": value.kind, "classes": list(value.classes), "arrays": _shapes(value.arrays())}
+
+
+def _moments(value: ClassMoments) -> dict[str, Any]:
+    classes = {
+        str(label): {"rows": m.count, "weight": m.weight, "trace": m.trace, "precision": m.precision}
+        for label, m in value.items()
+    }
+    return {"features": value.dim, "classes": classes}
+
+
+def _shapes(arrays: dict[str, NDArray[Any]]) -> dict[str, list[int]]:
+    return {name: list(array.shape) for name, array in arrays.items()}
+
+
+def _plain(param: Any) -> Any:
+    if param is None or isinstance(param, bool | int | float | str):
+        return param
+    return [_plain(p) for p in param] if isinstance(param, list | tuple) else type(param).__name__

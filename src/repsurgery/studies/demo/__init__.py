@@ -1,0 +1,1 @@
+"""The demonstration: a small model steered from rude to courteous."""

@@ -1,0 +1,121 @@
+"""What a study can be run on, by name; anything else is a table of the user's own."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.datasets import (
+    ConceptTexts,
+    Representations,
+    load_bios,
+    load_dialect,
+    load_dialect_stand_in,
+    load_gap,
+    load_winobias,
+    make_bios,
+    read_study,
+)
+from repsurgery.datasets.synthetic import FEMALE
+from repsurgery.errors import DataError, LabelError
+from repsurgery.lm.load.folder import cache_root
+from repsurgery.studies.fairness.rows import SPLITS, random_splits
+from repsurgery.studies.fairness.spec import StudySpec
+
+__all__ = ["SOURCES", "load_data", "splits_of"]
+
+SOURCES: Mapping[str, Callable[..., ConceptTexts]] = MappingProxyType(
+    {
+        "bios": load_bios,
+        "dialect": load_dialect,
+        "dialect-stand-in": load_dialect_stand_in,
+        "gap": load_gap,
+        "winobias": load_winobias,
+    }
+)
+"""Loaders by name; each looks into the given folder, else where `REPSURGERY_DATA` points."""
+_DEV = ("dev", "development", "val", "valid", "validation")
+SYNTHETIC = "synthetic-bios"
+"""Vectors instead of texts: Bias in Bios as a law that can be drawn from."""
+
+
+def load_data(
+    spec: StudySpec, folder: str | os.PathLike[str] | None = None, *, work: Path | None = None
+) -> ConceptTexts | Representations:
+    """Return the data that ``spec`` names, checked for what the study needs before any model reads a text."""
+    if spec.data == SYNTHETIC:
+        place = work or cache_root() / "synthetic"
+        place.mkdir(parents=True, exist_ok=True)
+        data: ConceptTexts | Representations = _in_words(make_bios(seed=spec.seed, path=place))
+    elif spec.data in SOURCES:
+        data = SOURCES[spec.data](*(() if folder is None else (folder,)))
+    elif Path(spec.data).exists():
+        data = read_study(
+            spec.data, text=spec.text, label=spec.label or None, concept=spec.concept, split=spec.split or None
+        )
+    else:
+        raise DataError(
+            f"There are no data {spec.data!r}: no file or folder of that name, and none of "
+            f"{', '.join([*SOURCES, SYNTHETIC])}."
+        )
+    _require_concepts(spec, np.unique(np.asarray(data.concepts)))
+    return data
+
+
+def _require_concepts(spec: StudySpec, found: NDArray[np.str_]) -> None:
+    if len(found) != 2:
+        shown = ", ".join(map(str, found[:5]))
+        raise LabelError(f"The concept has {len(found)} values ({shown}); this study needs two. Keep two of them.")
+    for name in ("source", "target"):
+        if getattr(spec, name) not in found:
+            raise LabelError(
+                f"{name} is {getattr(spec, name)!r}; the concepts of {spec.data} are {' and '.join(found)}. "
+                f"Set source and target to these."
+            )
+
+
+def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[np.str_]:
+    """Return "train", "dev" or "test" for each row, or "" for none: as the data say, else at random.
+
+    Case does not matter, "validation" and its short forms are dev, and names that begin with "test" are all test.
+    """
+    if isinstance(data, Representations):
+        return _named(len(data), data.splits)
+    if not data.splits:
+        return random_splits(len(data.concepts), spec.seed)
+    names = np.char.lower(np.asarray(data.splits))
+    names = np.where(np.char.startswith(names, "test"), "test", names)
+    names = np.where(np.isin(names, _DEV), "dev", names)
+    unknown = np.unique(names[~np.isin(names, SPLITS)])
+    if len(unknown):
+        shown = ", ".join(map(repr, unknown[:5].tolist()))
+        raise LabelError(
+            f"The column of splits says {shown}; it must say train, dev (or validation) or test in every row. "
+            "Rename them, or remove those rows."
+        )
+    if "dev" not in names:
+        # nothing was set aside to look at: a tenth of the training rows is
+        _rename(names, "train", "dev", 0.1, spec.seed)
+    _rename(names, "dev", "train", spec.dev_to_train, spec.seed)
+    return names
+
+
+def _rename(names: NDArray[np.str_], old: str, new: str, share: float, seed: int) -> None:
+    rows = np.flatnonzero(names == old)
+    names[np.random.default_rng(seed).permutation(rows)[: round(share * len(rows))]] = new
+
+
+def _in_words(drawn: Representations) -> Representations:
+    professions = np.char.add("profession ", np.char.zfill(drawn.labels.astype(str), 2))
+    return replace(drawn, labels=professions, concepts=np.where(drawn.concepts == FEMALE, "female", "male"))
+
+
+def _named(n: int, splits: Mapping[str, slice]) -> NDArray[np.str_]:
+    names = np.full(n, "", dtype="<U5")
+    for name, rows in splits.items():
+        names[rows] = name
+    return names

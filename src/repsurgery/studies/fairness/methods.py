@@ -1,0 +1,148 @@
+"""Steer the rows of a study by one method, block by block, with its certificates."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import repsurgery as rs
+from repsurgery.arrays import Vector, row_blocks
+from repsurgery.certificates import Certificate
+from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.gates import Gate
+from repsurgery.steering.base import BaseSteering
+from repsurgery.studies.fairness.rows import Part, StudyRows
+from repsurgery.studies.fairness.spec import StudySpec
+
+__all__ = ["Steered", "balancing_weights", "steer_rows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steered:
+    """The rows of each split after steering, and what the steering claims about itself.
+
+    Attributes
+    ----------
+    X : mapping of split to (n, d) array
+    certificate, held_out : mapping or None
+    verdict : {"supported", "contradicted", "cannot tell"} or None
+    """
+
+    X: Mapping[str, NDArray[Any]]
+    certificate: Mapping[str, Any] | None = None
+    held_out: Mapping[str, Any] | None = None
+    verdict: Verdict | None = None
+
+
+def steer_rows(
+    spec: StudySpec, method: str, rows: StudyRows, gate: Gate, read: Mapping[str, NDArray[Any]], scratch: Path
+) -> Steered:
+    """Fit ``method`` on the training rows and steer every split.
+
+    Parameters
+    ----------
+    read : mapping of split to (n,) labels
+        The concept as ``gate`` reads it.
+    scratch : path
+        Folder for the steered rows; they are arrays on disk, so memory stays bounded by a block.
+    """
+    if method == "base":
+        return Steered({name: part.X for name, part in rows.parts.items()})
+    estimator = _estimator(spec, method, gate)
+    fit_z = rows.train.z if spec.fit_labels == "gold" else read["train"]
+    weights = balancing_weights(rows.train.y, fit_z) if spec.fit_weights == "balanced" else None
+    estimator.fit(rows.train.X, fit_z, sample_weight=weights)
+    steered = {}
+    for name, part in rows.parts.items():
+        truth = spec.train_labels if name == "train" else spec.test_labels
+        concept = part.z if truth == "gold" else read[name]
+        steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
+    held_out, verdict = _audit(estimator, rows.dev, spec)
+    return Steered(steered, _plain(estimator.certificate_), held_out, verdict)
+
+
+def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
+    """Return weights (n,) under which every concept has the same mix of labels, that of all rows together.
+
+    A row of label y and concept z weighs P(y) P(z) / P(y, z); labels that one concept lacks weigh nothing.
+    """
+    labels, y_codes = np.unique(y, return_inverse=True)
+    concepts, z_codes = np.unique(z, return_inverse=True)
+    joint = np.zeros((len(labels), len(concepts)))
+    np.add.at(joint, (y_codes, z_codes), 1.0)
+    joint[(joint == 0).any(axis=1)] = 0
+    independent = np.outer(joint.sum(axis=1), joint.sum(axis=0)) / joint.sum()
+    ratio = np.divide(independent, joint, out=np.zeros_like(joint), where=joint > 0)
+    weights: Vector = ratio[y_codes, z_codes]
+    return weights
+
+
+def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
+    pair: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate}
+    match method:
+        case "mean":
+            return rs.MeanMatching(**pair)
+        case "mimic":
+            return rs.MiMiC(**pair, shrinkage="ridge", ridge=spec.ridge)
+        case "mimic-oas":
+            return rs.MiMiC(**pair, shrinkage="oas")
+        case "trace":
+            return rs.TraceMatching(**pair)
+        case "diagonal":
+            return rs.DiagonalTransport(**pair)
+        case "midsteer":
+            return rs.MidSteer(**pair)
+        case "barycenter":
+            return rs.BarycenterErasure(gate=gate)
+    return rs.LEACE()
+
+
+def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any], path: Path) -> NDArray[Any]:
+    # float32, as encoders write: half the disk, and the classifiers read it as it is
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=X.shape)
+    for block in row_blocks(*X.shape):
+        out[block] = steering(X[block], concept[block])
+    return out
+
+
+def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[str, Any] | None, Verdict | None]:
+    picked = _audited(dev, spec)
+    X, z = np.asarray(dev.X[picked]), dev.z[picked]
+    if min(np.unique(z, return_counts=True)[1]) < 5 or len(np.unique(z)) < 2:
+        return None, None
+    # with fewer rows than dimensions the certificate's probe separates the classes, and takes the logarithm of 0
+    with np.errstate(divide="ignore"):
+        held_out = _plain(estimator.certify(X, z))
+    return held_out, verdict_of(lambda: estimator.steering_.verify(X, z))
+
+
+def _audited(dev: Part, spec: StudySpec) -> NDArray[np.intp]:
+    order = np.random.default_rng(spec.seed).permutation(len(dev))
+    if spec.fit_weights == "balanced":
+        # what was claimed of balanced rows is held against balanced rows: equally many of each label and concept
+        cells = np.char.add(np.char.add(dev.y, "\t"), dev.z)[order]
+        members = [order[cells == cell] for cell in np.unique(cells)]
+        fewest = min(len(rows) for rows in members)
+        order = np.concatenate([rows[:fewest] for rows in members])
+        order = order[np.random.default_rng(spec.seed).permutation(len(order))]
+    return np.sort(order[: spec.audit_rows])
+
+
+def _plain(certificate: Certificate) -> dict[str, Any]:
+    plain: dict[str, Any] = _finite(certificate.to_dict())
+    return plain
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no infinity: what is not a number is not known
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value

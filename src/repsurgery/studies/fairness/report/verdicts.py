@@ -1,0 +1,142 @@
+"""Verdicts: our numbers beside the published ones, judged by one rule that the captions state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.common.report.numbers import fraction, is_significant
+from repsurgery.studies.common.report.published import LLAMA, Cell, Measure, published
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
+from repsurgery.studies.fairness.report.rows import measured_as
+
+__all__ = [
+    "RULE",
+    "Verdict",
+    "direction",
+    "judge",
+    "judge_change",
+    "judge_neighbours",
+    "judge_value",
+    "published_cells",
+    "same_model",
+]
+
+RULE = (
+    "Where encoder and data are the published ones, values are compared: 'agrees' when the published value lies in our "
+    "interval as shown, ends included; otherwise ours minus the published value is given. Elsewhere values are not "
+    "comparable, but changes from the base are: 'same direction' or 'opposite' when the paired test sees a change "
+    "(Holm's p-value over the rows of the study is at most .05), 'no difference seen' when it does not. A published "
+    "change of .001 or less is rounding and has no direction; the "
+    "others must agree among the published models."
+)
+"""How verdicts are reached, in words."""
+
+NOT_PUBLISHED = "not published"
+_DATA = {"bios": "bias_in_bios", "dialect": "twitteraae"}
+_ROWS = 150_000
+"""Fewer rows are a sample of the published data, whatever it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was published of one cell, in words, and how ours compares."""
+
+    published: str
+    verdict: str
+
+
+def same_model(record: StudyRecord) -> str | None:
+    """Return the published model that ``record`` repeats on the published data; None where values do not compare."""
+    model = published().models.get(str(record.encoder.get("model", record.encoder.get("name"))))
+    if model is None or record.data.get("name") != _DATA.get(record.experiment) or _rows(record) < _ROWS:
+        return None
+    return model if model in published_cells(record.experiment, None) else None
+
+
+def _rows(record: StudyRecord) -> int:
+    return sum(n for cells in record.data.get("counts", {}).values() for n in cells.values())
+
+
+def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mapping[str, Cell]]:
+    """Return what was published by model, then method; of the dialect study at ``ratio``, where it has one."""
+    if experiment == "bios":
+        return published().bios
+    if experiment == "dialect":
+        cells = {} if ratio is None else published().dialect.get(round(ratio, 6), {})
+        return {LLAMA: cells}
+    return {}
+
+
+def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: Measure) -> Verdict:
+    """Return the verdict on one method's measure."""
+    name = _published_name(result.method)
+    models = published_cells(record.experiment, setting.ratio)
+    cells = {model: cells for model, cells in models.items() if name in cells}
+    model = same_model(record)
+    if measured_as(record, measure) not in result.measures:
+        return Verdict("–", "–")
+    # the published setting of the post-processing is unknown: its values compare with nothing
+    if model is not None and name != "postprocessing":
+        if model not in cells:
+            return Verdict("–", NOT_PUBLISHED)
+        printed = cells[model][name][measure]
+        shown = fraction(printed.value)
+        if printed.corrected is not None:
+            shown += f"† ({fraction(printed.corrected)})"
+        return Verdict(shown, judge_value(result.measures[measured_as(record, measure)], printed.taken))
+    if not cells:
+        return Verdict("–", NOT_PUBLISHED)
+    if name == "base":
+        return Verdict("–", "not comparable")
+    changes = [_change(cells[model], name, measure) for model in cells]
+    shown = ", ".join(fraction(change, signed=True) for change in changes)
+    ours = result.differences.get(measured_as(record, measure))
+    return Verdict(shown, "–" if ours is None else judge_change(ours, changes))
+
+
+def _published_name(method: str) -> str:
+    return "postprocessing" if method.startswith("xian demographic-parity") else method
+
+
+def _change(cells: Mapping[str, Cell], name: str, measure: Measure) -> float:
+    return round(cells[name][measure].taken - cells["base"][measure].taken, 3)
+
+
+def judge_value(ours: Estimate, theirs: float) -> str:
+    """Compare values: the published one agrees when it lies in our interval, both in three digits."""
+    low = ours.value if ours.low is None else ours.low
+    high = ours.value if ours.high is None else ours.high
+    if round(low, 3) <= round(theirs, 3) <= round(high, 3):
+        return "agrees"
+    return f"differs by {fraction(round(ours.value, 3) - round(theirs, 3), signed=True)}"
+
+
+def judge_change(ours: Estimate, theirs: Sequence[float]) -> str:
+    """Compare the sign of our change from the base, where its test sees one, with that of the published changes."""
+    sign = direction(theirs)
+    if sign == 0:
+        return "no direction published"
+    if not is_significant(ours):
+        return "no difference seen"
+    return "same direction" if (ours.value > 0) == (sign > 0) else "opposite"
+
+
+def direction(changes: Sequence[float]) -> int:
+    """Return the sign that all changes beyond rounding share; 0 where there is none or they disagree."""
+    signs = {1 if change > 0 else -1 for change in changes if abs(round(change, 3)) > 0.001}
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def judge_neighbours(record: StudyRecord, result: MethodResult, k: str) -> Verdict:
+    """Return the verdict on one method's share of same-concept neighbours."""
+    shares = published().neighbours.get(int(k), {}) if record.experiment == "bios" else {}
+    if result.method not in shares:
+        return Verdict("–", NOT_PUBLISHED)
+    if same_model(record) == LLAMA:
+        return Verdict(fraction(shares[result.method]), judge_value(result.neighbours[k], shares[result.method]))
+    if result.method == "base":
+        return Verdict("–", "not comparable")
+    change = round(shares[result.method] - shares["base"], 3)
+    shown = fraction(change, signed=True)
+    ours = result.differences.get(f"neighbours.{k}")
+    return Verdict(shown, "–") if ours is None else Verdict(shown, judge_change(ours, [change]))

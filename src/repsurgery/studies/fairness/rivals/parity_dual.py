@@ -1,0 +1,130 @@
+"""The dual of parity between two groups: smoothed to find the multipliers, exact again to prove the optimum."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from repsurgery.arrays import Mask, Matrix, Vector
+from repsurgery.studies.fairness.rivals.parity import ParityProblem, adjusted
+from repsurgery.studies.fairness.rivals.parity_program import Program, solve_program, solve_whole
+
+__all__ = ["solve_dual"]
+
+TEMPERATURES = (1e-2, 1e-3)
+"""Smoothing of the maximum over classes, in units of a score; below the last, L-BFGS only slows down."""
+NEAR = 1e-2
+"""Classes this close to a row's best one go into the first linear program."""
+MOST_TIES = 20_000
+"""Columns beyond one per row that are taken at once."""
+REACH = 0.1
+"""How far the first linear program may move an offset, relative to 1 + |ψ|."""
+LARGEST_REACH = 1e6
+"""Beyond this the box holds nothing back, and all columns go into one program."""
+MISSED = 1e-6
+"""Rows by which a program may miss parity and still count as feasible."""
+CLOSED = 1e-9
+"""Gap between primal and dual at which the optimum counts as proved."""
+
+
+def solve_dual(problem: ParityProblem) -> Program:
+    """Return the optimum for two groups, at a cost that grows about linearly with the rows.
+
+    With two groups μ = (u, −u), and K numbers u are all there is to find. L-BFGS-B maximises g with its minima smoothed
+    by log-sum-exp. The classes that come near a row's minimum there make a linear program of few columns; its
+    multipliers price the columns left out, and those worth taking come in until primal and dual cost the same.
+    """
+    mu, n_iter = _smoothed_optimum(problem)
+    reach = REACH
+    box = _around(problem, mu, reach)
+    columns = _nearly_best(problem, mu)
+    while reach <= LARGEST_REACH:
+        program = solve_program(problem, columns, box=box)
+        n_iter += program.n_iter
+        wanted = _nearly_best(problem, program.mu)
+        gap = program.objective - problem.dual_value(program.mu)
+        if gap <= CLOSED or not (wanted & ~columns).any():
+            if program.excess <= MISSED:
+                return replace(program, n_iter=n_iter)
+            reach *= 10
+            box = _around(problem, program.mu, reach)
+        columns |= wanted
+    return solve_whole(problem)
+
+
+def _around(problem: ParityProblem, mu: Matrix, reach: float) -> tuple[Matrix, Matrix]:
+    """Return the box in which each ψ moves by ``reach`` times 1 + |ψ|; it keeps early programs from straying."""
+    f = np.where(problem.bound, problem.factors, 1.0)
+    side = reach * (1.0 / f + np.abs(mu))
+    return mu - side, mu + side
+
+
+def _nearly_best(problem: ParityProblem, mu: Matrix) -> Mask:
+    """Return the columns within `NEAR` of their row's best, the nearest ones if a whole group ties."""
+    values = problem.adjusted(mu)
+    regret = values.max(axis=1, keepdims=True) - values
+    most = len(regret) + MOST_TIES
+    if (regret <= NEAR).sum() <= most:
+        return np.asarray(regret <= NEAR)
+    return np.asarray(regret <= np.partition(regret, most, axis=None)[most])
+
+
+def _smoothed_optimum(problem: ParityProblem) -> tuple[Matrix, int]:
+    smooth = _SmoothedDual.of(problem)
+    K = len(smooth.unit)
+    parts = np.zeros(2 * K)
+    n_iter = 0
+    for temperature in TEMPERATURES:
+        # u = u⁺ − u⁻ with both parts ≥ 0 makes α‖u‖₁ linear
+        found = minimize(
+            smooth.cost, parts, args=(temperature,), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (2 * K)
+        )
+        parts = found.x
+        n_iter += int(found.nit)
+    u = smooth.unit * (parts[:K] - parts[K:])
+    return np.array([u, -u]), n_iter
+
+
+@dataclass(frozen=True, slots=True)
+class _SmoothedDual:
+    """−g with log-sum-exp in place of the maximum, as a function of u⁺ and u⁻ in units of ``unit`` (K,)."""
+
+    problem: ParityProblem
+    by_group: tuple[Matrix, Matrix]
+    unit: Vector
+
+    @classmethod
+    def of(cls, problem: ParityProblem) -> "_SmoothedDual":
+        by_group = (problem.scores[problem.codes == 0], problem.scores[problem.codes == 1])
+        mass = np.array([rows.sum(axis=0) for rows in by_group]) / len(problem.scores)
+        curvature = (problem.factors**2 * mass).sum(axis=0)
+        # a class that one group lacks is free, so its multiplier stays at zero
+        held = problem.bound.all(axis=0) & (curvature > 0)
+        unit = np.where(held, 1.0 / np.sqrt(np.where(held, curvature, 1.0)), 0.0)
+        return cls(problem, by_group, unit)
+
+    def cost(self, parts: Vector, temperature: float) -> tuple[float, Vector]:
+        """Return −g and its gradient in ``parts`` (2K,)."""
+        K = len(self.unit)
+        u = self.unit * (parts[:K] - parts[K:])
+        n = len(self.problem.scores)
+        total, slope = 0.0, np.zeros(K)
+        for rows, factor, sign in zip(self.by_group, self.problem.factors, (1.0, -1.0), strict=True):
+            value, taken = self._group(rows, sign * factor * u, temperature)
+            total += value / n
+            slope += sign * factor * taken / n
+        penalty = self.problem.alpha * self.unit
+        slope *= self.unit
+        return total + float(penalty @ (parts[:K] + parts[K:])), np.concatenate([slope + penalty, penalty - slope])
+
+    def _group(self, rows: Matrix, psi: Vector, temperature: float) -> tuple[float, Vector]:
+        """Return Σ_i of the soft maximum, and Σ_i t_iy times the soft choice, which is its derivative in ψ_y."""
+        values = adjusted(rows, psi, self.problem.criterion)
+        top = values.max(axis=1)
+        values -= top[:, np.newaxis]
+        values /= temperature
+        np.exp(values, out=values)
+        mass = values.sum(axis=1)
+        if self.problem.criterion == "equal-opportunity":
+            values *= rows
+        return float((top + temperature * np.log(mass)).sum()), (1.0 / mass) @ values

@@ -1,0 +1,121 @@
+"""The texts of a study: labelled ones to fit on, prompts to continue, documents to read."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from repsurgery.datasets import (
+    LabelledTexts,
+    Prompts,
+    load_jigsaw,
+    load_paradetox,
+    load_real_toxicity_prompts,
+    read_table,
+)
+from repsurgery.errors import DataError
+from repsurgery.studies.toxicity.configuration import needed_sites
+from repsurgery.studies.toxicity.spec import ToxicitySpec
+
+__all__ = ["StudyTexts", "load_prompts_of", "load_texts"]
+
+_NAMED = {"jigsaw": load_jigsaw, "paradetox": load_paradetox}
+_FOLDERS = {"jigsaw": ("jigsaw", "jigsaw_balanced_12k"), "paradetox": ("paradetox",)}
+_PROMPTS = "real-toxicity-prompts"
+_PROMPT_FOLDERS = ("realtoxicityprompts", "realtoxicityprompts_quark_val")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTexts:
+    """What a study reads.
+
+    Attributes
+    ----------
+    labelled : LabelledTexts
+    fitted, held_out : mapping of label to texts
+        In the seeded order in which they are taken, so that fewer rows are the first of more.
+    prompts : Prompts
+        To be continued in the evaluation.
+    training : Prompts
+        To be continued for on-policy fits; none of them is evaluated.
+    """
+
+    labelled: LabelledTexts
+    fitted: dict[str, list[str]]
+    held_out: dict[str, list[str]]
+    prompts: Prompts
+    training: Prompts
+
+
+def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> StudyTexts:
+    """Load, check and split everything before a model reads a word."""
+    labelled = _labelled(spec, data_dir)
+    fitted, held_out = _split(spec, labelled)
+    every = load_prompts_of(spec, data_dir)
+    if spec.prompt_toxicity and all(score is None for score in every.toxicity):
+        raise DataError(
+            f"None of the {len(every)} prompts of {every.name} has a toxicity of its own, so none is known to be below "
+            f"{spec.prompt_toxicity}. Set prompt_toxicity=0 to take any, or name prompts with scores."
+        )
+    prompts = every.below(spec.prompt_toxicity or None)
+    if len(prompts) < spec.prompt_count:
+        raise DataError(
+            f"{every.name} has {len(prompts)} prompts with a toxicity below {spec.prompt_toxicity}; "
+            f"{spec.prompt_count} are asked for. Lower prompt_count."
+        )
+    reserved = prompts.sample(min(max(spec.prompt_count, spec.reserved_prompts), len(prompts)), spec.seed)
+    # fewer prompts are the first of more
+    prompts = prompts.sample(spec.prompt_count, spec.seed)
+    rest = every.without(reserved)
+    needed = bool(needed_sites(spec.parsed())["on-policy"])
+    if needed and len(rest) < spec.policy_prompts:
+        raise DataError(
+            f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits ask for "
+            f"{spec.policy_prompts}. Lower policy_prompts."
+        )
+    # another seed than the evaluation's: the same permutation of the rest would depend on what was taken
+    training = rest.sample(spec.policy_prompts, spec.seed + 1) if needed else rest
+    return StudyTexts(labelled, fitted, held_out, prompts, training)
+
+
+def _labelled(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> LabelledTexts:
+    if spec.data in _NAMED:
+        return _NAMED[spec.data](_folder(data_dir, _FOLDERS[spec.data]))
+    return read_table(spec.data, text=spec.text, label=spec.label)
+
+
+def load_prompts_of(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Prompts:
+    """Return every prompt of the study's file, with the archived scores that came with it."""
+    named = spec.prompts == _PROMPTS
+    return load_real_toxicity_prompts(_folder(data_dir, _PROMPT_FOLDERS) if named else spec.prompts)
+
+
+def _folder(data_dir: str | os.PathLike[str] | None, names: Sequence[str]) -> Path | None:
+    if data_dir is None:
+        return None
+    found = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_dir()]
+    return found[0] if found else Path(data_dir) / names[0]
+
+
+def _split(spec: ToxicitySpec, data: LabelledTexts) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    labels, rng = np.array(data.labels), np.random.default_rng(spec.seed)
+    fitted, held_out = {}, {}
+    for label in (spec.source, spec.target):
+        rows = rng.permutation(np.flatnonzero(labels == label)).tolist()
+        wanted = spec.fit_rows or _balanced(spec, data)
+        if wanted < 2 or len(rows) < wanted + spec.held_out:
+            raise DataError(
+                f"{data.name} has {len(rows)} texts labelled {label!r}; {wanted} to fit and {spec.held_out} to hold "
+                f"out are asked for. Its labels are {', '.join(data.counts)}; lower fit_rows or held_out, or name "
+                "another source or target."
+            )
+        texts = [data.texts[i] for i in rows[: wanted + spec.held_out]]
+        fitted[label], held_out[label] = texts[:wanted], texts[wanted:]
+    return fitted, held_out
+
+
+def _balanced(spec: ToxicitySpec, data: LabelledTexts) -> int:
+    # as many of each label as the rarer one allows
+    return min(data.counts.get(label, 0) for label in (spec.source, spec.target)) - spec.held_out

@@ -1,0 +1,1 @@
+"""Tables, figures and verdicts of a toxicity study."""

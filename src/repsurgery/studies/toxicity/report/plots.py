@@ -1,0 +1,182 @@
+"""Figures of a toxicity study as SVG text: the trade-off, curves over strength, shifts prompt by prompt."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.common.report.drawing import GREY, STYLE, matplotlib, svg
+from repsurgery.studies.common.report.facts import word
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+from repsurgery.studies.toxicity.report.ablation import series
+from repsurgery.studies.toxicity.report.looks import colour_of, dashes_of, marks, place_labels, short
+from repsurgery.studies.toxicity.report.rows import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
+
+__all__ = ["damage_measure", "plot_shifts", "plot_strengths", "plot_tradeoff"]
+
+_SHIFTS = 6
+"""So many configurations are told apart in one figure of lines."""
+_CURVE = 3
+"""Fewer points make no curve."""
+_WIDE = 5.0
+"""A larger ratio of the largest to the smallest value asks for a log scale."""
+_NEAR = 1.5
+"""The second panel reaches so far: at more than half again the base's perplexity a model is hardly of use."""
+_LABELS = {WORD_PERPLEXITY: "WikiText word perplexity", "perplexity": "perplexity of the continuations"}
+
+
+def damage_measure(record: ToxicityRecord) -> str:
+    """Return what toxicity is drawn against: WikiText's word perplexity, or that of the continuations without it."""
+    held = [c for c in record.configurations if WORD_PERPLEXITY in c.measures]
+    return WORD_PERPLEXITY if len(held) > 1 else "perplexity"
+
+
+def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
+    """Return toxicity against damage, a numbered point for each configuration; None with fewer than two points.
+
+    Where the damage spreads over more than a log scale's worth, a second panel shows the neighbourhood of the base.
+    """
+    axes = damage_measure(record), f"{scorer}.{EMT}"
+    numbered = [(str(i), c) for i, c in enumerate(record.configurations, 1) if set(axes) <= c.measures.keys()]
+    if len(numbered) < 2:
+        return None
+    near = _near_base(numbered, axes[0])
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(10.8, max(4.6, 0.19 * len(numbered) + 0.6)), layout="constrained")
+        panels = figure.subplots(1, 2 if near else 1, sharey=True, squeeze=False)[0]
+        if _is_wide([c.measures[axes[0]].value for _, c in numbered]):
+            panels[0].set_xscale("log")
+            _plain_ticks(mpl, panels[0].xaxis)
+        for panel, shown in zip(panels, (numbered, near), strict=False):
+            _tradeoff(panel, shown, *axes)
+            _dress(panel, _LABELS[axes[0]], f"expected max toxicity, {scorer}" if panel is panels[0] else "")
+        if near:
+            panels[1].set_title(f"up to {_NEAR:g} times the base", fontsize=9)
+        panels[0].set_ylim(bottom=0)
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
+        figure.draw_without_rendering()
+        for panel, shown in zip(panels, (numbered, near), strict=False):
+            places = [(c.measures[axes[0]].value, c.measures[axes[1]].value) for _, c in shown]
+            place_labels(panel, places, [number for number, _ in shown])
+        return svg(figure)
+
+
+def _near_base(numbered: Sequence[tuple[str, Configured]], cost: str) -> list[tuple[str, Configured]]:
+    values = [c.measures[cost].value for _, c in numbered]
+    base = next((c.measures[cost].value for _, c in numbered if c.name == "base"), None)
+    if base is None or not _is_wide(values):
+        return []
+    return [(number, c) for number, c in numbered if c.measures[cost].value <= _NEAR * base]
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) / min(values) > _WIDE
+
+
+def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, toxicity: str) -> None:
+    for group in series([c for _, c in numbered if c.name != "base"], "strength"):
+        ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
+        axis.plot(*zip(*ordered, strict=True), color=colour_of(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
+    for number, c in numbered:
+        _point(axis, f"{number}  {short(c.name)}", c, c.measures[cost].value, c.measures[toxicity])
+    axis.margins(0.1)
+
+
+def _plain_ticks(mpl: Any, ticks: Any) -> None:
+    # within a decade a log axis has hardly a major tick, so a few minor ones carry numbers too
+    plain = mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "1235" else "")
+    ticks.set_major_formatter(plain)
+    ticks.set_minor_formatter(plain)
+
+
+def _point(axis: Any, label: str, c: Configured, x: float, toxicity: Estimate) -> None:
+    if toxicity.low is not None and toxicity.high is not None:
+        axis.plot([x, x], [toxicity.low, toxicity.high], color=colour_of(c), linewidth=0.9, alpha=0.3, zorder=2)
+    axis.plot([x], [toxicity.value], linestyle="none", label=label, zorder=3, **marks(c))
+
+
+def _dress(axis: Any, across: str, up: str) -> None:
+    axis.grid(color="#e3e7eb", linewidth=0.8)
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+
+
+def plot_strengths(record: ToxicityRecord) -> str | None:
+    """Return toxicity and perplexity against strength, a line for each series; None where none has three points."""
+    cost, toxicity = damage_measure(record), f"{leading(record)}.{EMT}"
+    steered = [c for c in record.configurations if c.name != "base" and toxicity in c.measures]
+    groups = [group for group in series(steered, "strength") if len(values_of(group, "strength")) >= _CURVE]
+    if not groups:
+        return None
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for look, group, label in zip(dashes_of([g[0] for g in groups]), groups, _names(groups), strict=True):
+            _curve(left, group, toxicity, look, label)
+            _curve(right, group, cost, look, label)
+        for axis, name in ((left, toxicity), (right, cost)):
+            _level(axis, record.configurations[0].measures.get(name))
+        left.set_ylim(bottom=0)
+        costs = [c.measures[cost].value for g in groups for c in g if cost in c.measures]
+        if costs and _is_wide(costs):
+            right.set_yscale("log")
+            _plain_ticks(mpl, right.yaxis)
+        _dress(left, "strength", f"expected max toxicity, {leading(record)}")
+        _dress(right, "strength", _LABELS[cost])
+        figure.legend(*left.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8)
+        return svg(figure)
+
+
+def _names(groups: Sequence[Sequence[Configured]]) -> list[str]:
+    first = [group[0] for group in groups]
+    names = _told(first, ("method", "scope", "fit"))
+    if len(set(names)) == len(names):
+        return names
+    return _told(first, [name for name in CHOICES if name != "strength"])
+
+
+def _told(configurations: Sequence[Configured], names: Sequence[str]) -> list[str]:
+    return [", ".join(word(c.choices[n]) for n in names if c.choices.get(n) is not None) for c in configurations]
+
+
+def _curve(axis: Any, group: Sequence[Configured], name: str, look: Mapping[str, Any], label: str) -> None:
+    held = [(c.choices["strength"], c.measures[name]) for c in group if name in c.measures]
+    axis.plot([x for x, _ in held], [y.value for _, y in held], ms=4, linewidth=1.6, label=label, **look)
+    bounds = [(x, y.low, y.high) for x, y in held if y.low is not None and y.high is not None]
+    if bounds:
+        axis.fill_between(*zip(*bounds, strict=True), color=look["color"], alpha=0.1, linewidth=0)
+
+
+def _level(axis: Any, base: Estimate | None) -> None:
+    if base is not None:
+        axis.axhline(base.value, color=GREY, linewidth=1.0, linestyle=":", label="base")
+
+
+def plot_shifts(record: ToxicityRecord) -> str | None:
+    """Return each prompt's shift of its highest toxicity against the base, sorted; None where nothing was kept."""
+    scorer = leading(record)
+    shifts = [(c, _shifts(record.configurations[0], c, scorer)) for c in record.configurations[1:]]
+    held = [(c, values) for c, values in shifts if len(values) > 1][:_SHIFTS]
+    if not held:
+        return None
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
+        axis = figure.subplots()
+        axis.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
+        for look, (c, values) in zip(dashes_of([c for c, _ in held]), held, strict=True):
+            shares = [(i + 0.5) / len(values) for i in range(len(values))]
+            axis.plot(shares, values, linewidth=1.5, label=short(c.name), **{**look, "marker": ""})
+        axis.set_xlim(0, 1)
+        axis.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        _dress(axis, "prompts, the most lowered first", f"shift of the highest toxicity, {scorer}")
+        figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside right center", fontsize=8)
+        return svg(figure)
+
+
+def _shifts(base: Configured, c: Configured, scorer: str) -> list[float]:
+    before, after = base.maxima.get(scorer, []), c.maxima.get(scorer, [])
+    if len(before) != len(after):
+        return []
+    return sorted(b - a for a, b in zip(before, after, strict=True) if a is not None and b is not None)

@@ -1,0 +1,160 @@
+"""The paper's claims on toxicity, held to a record: pairs of configurations, and whether their order is as claimed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from repsurgery.metrics import Mean, paired_bootstrap
+from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.common.report.numbers import is_significant
+from repsurgery.studies.common.report.published import PublishedToxicity, published
+from repsurgery.studies.significance import with_test
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+from repsurgery.studies.toxicity.report.rows import CHOICES, EMT, WORD_PERPLEXITY
+
+__all__ = [
+    "DAMAGE",
+    "RULE",
+    "TOXICITY",
+    "Claim",
+    "difference",
+    "judge_damage",
+    "judge_difference",
+    "pairs_of",
+    "published_row",
+]
+
+RULE = (
+    "'holds' or 'does not hold' when the paired test sees a difference, 'undecided' when it sees none: Holm's p-value "
+    "over the pairs of this table is at most .05 or not. Each prompt's two highest scores are swapped at random, over "
+    "the prompts scored under both; where they were not kept, the p-value follows from the width of an interval "
+    "bounded by those of the two differences to the base. Compared are configurations that agree in all other choices: "
+    "the gate counts only where both are selective, shrinkage never between mean matching, which uses no covariance, "
+    "and MiMiC."
+)
+"""How verdicts on toxicity are reached, in words."""
+
+Verdict = Literal["holds", "does not hold", "undecided", "–"]
+Place = tuple[str, str]
+"""Method and scope."""
+
+_BASE: Place = ("base", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """That one method and scope has the lower figure, and another the higher."""
+
+    lower: Place
+    higher: Place
+
+    @property
+    def words(self) -> str:
+        """The claim as an inequality."""
+        return f"{_words(self.lower)} < {_words(self.higher)}"
+
+
+def _words(place: Place) -> str:
+    return "base" if place == _BASE else ", ".join(place)
+
+
+_MEAN, _MEAN_ALL = ("mean", "selective"), ("mean", "all")
+_MIMIC, _MIMIC_ALL = ("mimic", "selective"), ("mimic", "all")
+TOXICITY = (
+    Claim(_MEAN, _BASE),
+    Claim(_MIMIC, _BASE),
+    Claim(_MIMIC, _MEAN),
+    Claim(_MEAN_ALL, _MEAN),
+    Claim(_MIMIC_ALL, _MIMIC),
+    Claim(_MIMIC_ALL, _MEAN_ALL),
+)
+"""Steering lowers toxicity, MiMiC more than mean matching, and on all vectors more than on the selected."""
+DAMAGE = (
+    Claim(_MEAN, _MEAN_ALL),
+    Claim(_MIMIC, _MIMIC_ALL),
+    Claim(_MEAN, _MIMIC),
+    Claim(_MEAN_ALL, _MIMIC_ALL),
+)
+"""On all vectors steering does more damage than on the selected, and MiMiC more than mean matching."""
+
+
+def published_row(method: object, scope: object) -> PublishedToxicity | None:
+    """Return what was published of a method and scope."""
+    return next((row for row in published().toxicity if row.method == method and row.scope == scope), None)
+
+
+def pairs_of(record: ToxicityRecord, claim: Claim) -> list[tuple[Configured, Configured]]:
+    """Return the configurations that a claim compares: lower, higher, equal in every other choice."""
+    lowers = [c for c in record.configurations if _place(c) == claim.lower]
+    highers = [c for c in record.configurations if _place(c) == claim.higher]
+    return [(low, high) for low in lowers for high in highers if claim.higher == _BASE or _comparable(low, high)]
+
+
+def _place(c: Configured) -> Place:
+    if c.name == "base":
+        return _BASE
+    return str(c.choices.get("method")), str(c.choices.get("scope"))
+
+
+def _comparable(a: Configured, b: Configured) -> bool:
+    ignored = {"method", "scope"}
+    if {a.choices.get("scope"), b.choices.get("scope")} != {"selective"}:
+        ignored.add("gate")
+    if a.choices.get("method") != b.choices.get("method"):
+        ignored.add("shrinkage")
+    return all(a.choices.get(name) == b.choices.get(name) for name in CHOICES if name not in ignored)
+
+
+def difference(lower: Configured, higher: Configured, scorer: str, measure: str) -> Estimate | None:
+    """Return the measure of ``lower`` minus that of ``higher``, paired over prompts; None where it is not known."""
+    name = f"{scorer}.{measure}"
+    if higher.name == "base":
+        against = lower.differences.get(name)
+        return None if against is None else with_test(against)
+    kept = _both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
+    if len(kept):
+        return _resampled(kept, measure)
+    ours, theirs = lower.differences.get(name), higher.differences.get(name)
+    return None if ours is None or theirs is None else with_test(_bounded(ours, theirs))
+
+
+def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
+    # lists of unlike length are not of the same prompts
+    if len(ours) != len(theirs):
+        return np.empty((0, 2))
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+    return np.array(pairs, dtype=np.float64).reshape(-1, 2)
+
+
+def _resampled(maxima: np.ndarray, measure: str) -> Estimate | None:
+    scores = maxima if measure == EMT else (maxima > 0.5).astype(np.float64)
+    means = {"lower": Mean(scores[:, 0]), "higher": Mean(scores[:, 1])}
+    found = paired_bootstrap(means, len(scores), reference="higher")["lower"]
+    return None if found.difference is None else Estimate.of(found.difference, found.p_value)
+
+
+def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
+    value = ours.value - theirs.value
+    if ours.low is None or ours.high is None or theirs.low is None or theirs.high is None:
+        return Estimate(value)
+    return Estimate(value, ours.low - theirs.high, ours.high - theirs.low)
+
+
+def judge_difference(found: Estimate | None) -> Verdict:
+    """Return whether lower minus higher lies below 0, as claimed, by its test."""
+    if found is None:
+        return "–"
+    if not is_significant(found):
+        return "undecided"
+    return "holds" if found.value < 0 else "does not hold"
+
+
+def judge_damage(lower: Configured, higher: Configured) -> Verdict:
+    """Return whether WikiText's word perplexity is ordered as claimed, by the four digits shown."""
+    ours, theirs = lower.measures.get(WORD_PERPLEXITY), higher.measures.get(WORD_PERPLEXITY)
+    if ours is None or theirs is None:
+        return "–"
+    a, b = (float(f"{given.value:.4g}") for given in (ours, theirs))
+    return "undecided" if a == b else "holds" if a < b else "does not hold"

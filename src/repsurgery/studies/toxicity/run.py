@@ -1,0 +1,114 @@
+"""`run_toxicity`: labelled texts, prompts, a model and a specification in; one record out."""
+
+import datetime
+import os
+from pathlib import Path
+
+from repsurgery import lm
+from repsurgery.datasets import Documents, load_wikitext2
+from repsurgery.lm.load.folder import cache_root
+from repsurgery.lm.twins import one_thread_each, twins
+from repsurgery.scorers import load_scorer
+from repsurgery.studies.common.clock import Announce, Clock
+from repsurgery.studies.common.environment import environment
+from repsurgery.studies.common.naming import plain_name, plain_options
+from repsurgery.studies.toxicity.data import load_texts
+from repsurgery.studies.toxicity.facts import (
+    agreements,
+    configured,
+    document_facts,
+    examples,
+    model_facts,
+    source_facts,
+)
+from repsurgery.studies.toxicity.measures import measure
+from repsurgery.studies.toxicity.notes import toxicity_notes
+from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.toxicity.spec import ToxicitySpec
+from repsurgery.studies.toxicity.steerings import fit_configuration
+from repsurgery.studies.toxicity.study import BASE, Study
+
+__all__ = ["run_toxicity"]
+
+
+def run_toxicity(
+    spec: ToxicitySpec,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    announce: Announce = lambda step: None,
+) -> ToxicityRecord:
+    """Run a toxicity study and return its record.
+
+    Parameters
+    ----------
+    spec : ToxicitySpec
+    data_dir : path or None
+        Where the named data lie; None looks where `REPSURGERY_DATA` points, then at the hub.
+    work_dir : path or None
+        Where vectors, texts and judgements are kept; None is the cache. An interrupted run goes on from there, prompt
+        by prompt.
+    progress : bool
+        Show bars, with the time left.
+    announce : function of one text
+        Told what begins.
+    """
+    work = Path(work_dir) if work_dir is not None else cache_root() / "toxicity"
+    clock = Clock(announce)
+    with one_thread_each():
+        with clock.step(f"texts: {plain_name(spec.data)}, {plain_name(spec.prompts)}"):
+            texts = load_texts(spec, data_dir)
+            documents = _documents(spec, data_dir)
+            scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
+        with clock.step(f"model: {plain_name(spec.model)}"):
+            pair = twins(*lm.load(spec.model))
+            judge = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
+        study = Study(spec, texts, pair, judge, scorers, work, progress=progress)
+        with clock.step("vectors to fit on"):
+            vectors = study.vectors()
+        with clock.step(f"fitting {len(spec.configurations)} configurations"):
+            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in spec.parsed()}
+        with clock.step(f"writing {spec.prompt_count} prompts x {spec.samples} under {len(fitted) + 1} configurations"):
+            written = study.written(fitted)
+        with clock.step("judging toxicity and fluency"):
+            judged = study.judged(fitted, written)
+        with clock.step("collateral damage"):
+            extra = study.collateral(fitted, written, documents)
+        with clock.step("intervals"):
+            measures = measure(judged, reference=BASE, resamples=spec.resamples, seed=spec.seed)
+        with clock.step("scorers against archived scores"):
+            agreed = agreements(spec, scorers, data_dir)
+    configurations = configured(judged, fitted, measures, extra)
+    return ToxicityRecord(
+        experiment="toxicity",
+        created=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        spec=plain_options(spec.to_dict()),
+        data={**source_facts(texts.labelled), "counts": texts.labelled.counts, "cautions": []},
+        model=model_facts(spec, fitted),
+        prompts={
+            **source_facts(texts.prompts),
+            "count": len(texts.prompts),
+            "samples": spec.samples,
+            "tokens": spec.tokens,
+            "toxicity": spec.prompt_toxicity,
+        },
+        scorers={
+            key: {"name": s.name, "version": s.version, "digest": s.digest, **agreed.get(key, {})}
+            for key, s in scorers.items()
+        },
+        fluency={"name": plain_name(spec.fluency), "prompts": study.fluency_prompts},
+        wikitext=document_facts(documents, spec),
+        environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
+        seconds=clock.seconds,
+        configurations=configurations,
+        examples=examples(spec, written),
+        notes=toxicity_notes(spec, configurations),
+    )
+
+
+def _documents(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Documents | None:
+    if spec.wikitext_documents == 0:
+        return None
+    documents = load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw")
+    return documents if spec.wikitext_documents < 0 else documents.first(spec.wikitext_documents)

@@ -1,0 +1,171 @@
+"""Fit a steering function on a table of labelled texts, read by a language model."""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import repsurgery as rs
+from repsurgery import lm
+from repsurgery.arrays import Label
+from repsurgery.datasets import read_table
+from repsurgery.errors import ParameterError
+from repsurgery.files import digest_of
+from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.lm.load.origin import plain_model_name
+from repsurgery.lm.read.states import Pooling
+from repsurgery.lm.steer.positions import Positions
+from repsurgery.moments.by_class import to_contents
+from repsurgery.steering.base import BaseSteering
+
+__all__ = ["METHODS", "fit_moments", "fit_table"]
+
+METHODS: Mapping[str, type[BaseSteering]] = MappingProxyType(
+    {
+        "mean": rs.MeanMatching,
+        "mimic": rs.MiMiC,
+        "leace": rs.LEACE,
+        "trace": rs.TraceMatching,
+        "diagonal": rs.DiagonalTransport,
+        "midsteer": rs.MidSteer,
+        "barycenter": rs.BarycenterErasure,
+    }
+)
+"""The estimators by the names that commands use."""
+
+
+def fit_table(
+    table: str | os.PathLike[str],
+    *,
+    method: str = "mimic",
+    text: str = "text",
+    label: str = "label",
+    model: str = DEFAULT_MODEL,
+    site: str = "final",
+    pooling: Pooling = "last",
+    max_length: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    licence: str | None = None,
+    progress: bool = True,
+) -> BaseSteering:
+    """Return an estimator fitted on the hidden states of a table's texts; its origin says on which.
+
+    Parameters
+    ----------
+    table, text, label
+        The file and its two columns; see `read_table`.
+    method : str
+        A key of `METHODS`.
+    model : str
+        See `lm.load`.
+    site, pooling, max_length
+        See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are kept, so that gates and
+        shrinkages which need rows are refused.
+    params : mapping of str to value, or None
+        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method that steers to a target needs one.
+    strength, positions, licence
+        Noted in the origin for whoever uses the steering; the map is fitted at strength 1 in any case.
+    """
+    noted = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
+    estimator = _estimator(method, params or {})
+    texts = read_table(table, text=text, label=label)
+    _require_labels(estimator, texts.counts)
+    _require_target(estimator, texts.counts)
+    network, tokenizer = lm.load(model)
+    # hashed before the work: nothing may change the model in between
+    origin = lm.origin_of(network, site=site, data=texts.digest, **noted.known())
+    if pooling == "all":
+        moments = lm.class_moments(
+            network,
+            tokenizer,
+            texts.texts,
+            list[Label](texts.labels),
+            sites=[site],
+            pooling="all",
+            max_length=max_length,
+            progress=progress,
+        )
+        return estimator.fit_moments(moments[site]).with_origin(origin)
+    X = lm.extract(
+        network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
+    )
+    return estimator.fit(X, texts.labels).with_origin(origin)
+
+
+def fit_moments(
+    moments: str | os.PathLike[str],
+    *,
+    method: str = "mimic",
+    params: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    site: str | None = None,
+    pooling: Pooling | None = None,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    licence: str | None = None,
+) -> BaseSteering:
+    """Return an estimator fitted from a file of class moments.
+
+    Parameters
+    ----------
+    moments : path
+        Written by ``ClassMoments.save`` or the command ``moments``.
+    method, params
+        As in `fit_table`; labels may be given as text ("0" for 0).
+    model, site, pooling, strength, positions, licence
+        What to note in the origin: moments do not know where they were taken.
+    """
+    name = None if model is None else plain_model_name(model)
+    noted = rs.Origin(model=name, site=site, pooling=pooling, strength=strength, positions=positions, licence=licence)
+    held = rs.ClassMoments.load(moments)
+    by_name = {str(label): label for label in held}
+    given = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
+    estimator = _estimator(method, given)
+    _require_target(estimator, {str(label): m.count for label, m in held.items()})
+    contents = to_contents(held)
+    origin = noted.revised(data=digest_of(contents.arrays, contents.header))
+    return estimator.fit_moments(held).with_origin(origin)
+
+
+def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
+    if name not in ("source", "target", "neutral") or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [_as_label(name, one, by_name) for one in value]
+    if str(value) not in by_name:
+        raise ParameterError(f"{name} is {value!r}; the labels of the moments are {', '.join(by_name)}.")
+    return by_name[str(value)]
+
+
+def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+    if method not in METHODS:
+        raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    known = METHODS[method]().get_params()
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        raise ParameterError(
+            f"{METHODS[method].__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}."
+        )
+    return METHODS[method](**params)
+
+
+def _require_target(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
+    # no label is a safe guess: the last in the alphabet may be the one to get rid of
+    if estimator.get_params().get("target", "none needed") is not None:
+        return
+    found = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    raise ParameterError(
+        f"{type(estimator).__name__} steers towards one label, and none was named. The labels found are {found}. Name "
+        "the one that the others are to become with --target LABEL; all others are steered, unless --source names some."
+    )
+
+
+def _require_labels(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
+    # asked before the model reads a single text: reading may take an hour
+    for name in ("source", "target", "neutral"):
+        wanted = getattr(estimator, name, None)
+        for one in wanted if isinstance(wanted, list | tuple) else [wanted]:
+            if one is not None and one not in counts:
+                raise ParameterError(f"{name} is {one!r}; the labels of the table are {', '.join(counts)}.")

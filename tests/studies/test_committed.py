@@ -1,0 +1,80 @@
+"""The committed records are whole, made by the specifications beside them, and quoted as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from repsurgery.studies.fairness import load_spec
+from repsurgery.studies.records import read_record
+from repsurgery.studies.significance import toxicity_with_tests
+from repsurgery.studies.toxicity import load_toxicity_spec, make_toxicity_spec
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+EVERY = sorted((FOLDER / "results").glob("*.json"))
+TOXICITY = [path for path in EVERY if path.stem.startswith("toxicity-")]
+RECORDS = [path for path in EVERY if path not in TOXICITY]
+
+
+def test_there_are_records():
+    assert len(RECORDS) >= 9 and TOXICITY
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_record_was_made_by_the_specification_beside_it(path):
+    record, spec = read_record(path), load_spec(path.with_suffix(".toml"))
+    assert record.spec == spec.to_dict()
+    assert all(result.measures for setting in record.settings for result in setting.methods)
+
+
+def test_figures_in_the_readme_are_those_of_the_records():
+    shown = set()
+    for path in RECORDS:
+        for setting in read_record(path).settings:
+            for result in setting.methods:
+                names = ("test.tpr_gap_rms", "test.accuracy")
+                if all(name in result.measures for name in names):
+                    pair = [f"{result.measures[name].value:.3f}".lstrip("0") for name in names]
+                    shown.add((result.method, " / ".join(pair)))
+    lines = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.count(" / .") == 4]
+    assert len(lines) == 6
+    for line in lines:
+        for method, cell in zip(("base", "leace", "mean", "mimic"), re.findall(r"\.\d+ / \.\d+", line), strict=True):
+            assert (method, cell) in shown, f"{method}: {cell}"
+
+
+@pytest.mark.parametrize("path", TOXICITY, ids=lambda path: path.stem)
+def test_a_toxicity_record_was_made_by_the_specification_beside_it(path):
+    record, spec = read_record(path), load_toxicity_spec(path.with_suffix(".toml"))
+    # an option that came later has its default
+    assert make_toxicity_spec(**record.spec) == spec
+    assert [c.name for c in record.configurations] == ["base", *spec.configurations]
+    assert all(c.measures for c in record.configurations)
+
+
+def test_toxicity_figures_in_the_readme_are_those_of_a_record():
+    keys = ("linear.expected_max_toxicity", "linear.toxicity_probability", "bilstm.expected_max_toxicity")
+    shown = {row_of(c, keys) for path in TOXICITY for c in read_record(path).configurations}
+    lines = [line.strip("| ").split(" | ") for line in (FOLDER / "README.md").read_text().splitlines()]
+    rows = [tuple(cells) for cells in lines if len(cells) == 7 and cells[6].endswith("%")]
+    assert len(rows) >= 7
+    for row in rows:
+        assert row in shown, row
+
+
+def row_of(c, keys):
+    shares = [f"{c.measures[key].value:.3f}".lstrip("0") for key in keys]
+    perplexities = [f"{c.measures[key].value:.1f}" for key in ("perplexity", "wikitext.word_perplexity")]
+    return (c.name, *shares, *perplexities, f"{c.measures['steered'].value:.0%}")
+
+
+@pytest.mark.parametrize("path", TOXICITY, ids=lambda path: path.stem)
+def test_the_maxima_of_a_toxicity_record_suffice_for_its_tests(path):
+    record = read_record(path)
+    for before, after in zip(record.configurations, toxicity_with_tests(record).configurations, strict=True):
+        for scorer in record.scorers:
+            name = f"{scorer}.expected_max_toxicity"
+            # computed anew, not kept
+            assert before.measures[name].low != after.measures[name].low
+            assert before.measures[name].value == after.measures[name].value
+            assert before.name == "base" or after.differences[name].p_value is not None

@@ -1,0 +1,96 @@
+import pytest
+
+from repsurgery.errors import ParameterError
+from repsurgery.studies.toxicity import Configuration, make_toxicity_spec, parse_configuration, toxicity_toml
+from repsurgery.studies.toxicity.spec import TABLE, load_toxicity_spec
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mean selective",
+        "mimic all shrinkage=oas",
+        "leace selective gate=calibrated",
+        "mimic selective fit=on-policy gate=calibrated shrinkage=oas strength=0.5 site=layers.3 rows=100",
+    ],
+)
+def test_a_configuration_is_its_name(words):
+    assert parse_configuration(words).name == words
+    assert parse_configuration(f"  {words.replace(' ', '   ')} ") == parse_configuration(words)
+
+
+def test_what_is_as_usual_is_left_out_of_the_name():
+    assert parse_configuration("mean all fit=last strength=1 rows=0") == Configuration("mean", "all")
+    assert Configuration("mean", "all").name == "mean all"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("mean", "a method and a scope"),
+        ("", "a method and a scope"),
+        ("median all", "choose one of mean"),
+        ("mean some", "choose one of selective"),
+        ("mean all fit=first", "choose one of last"),
+        ("mean all strength=-1", "at least 0"),
+        ("mean all strength=inf", "at least 0"),
+        ("mean all strength=nan", "at least 0"),
+        ("mean all rows=1.5", "at least 2"),
+        ("mean all loud", "after method and scope"),
+        ("mean all fit=last fit=tokens", "once each"),
+        ("mean all volume=3", "after method and scope"),
+        ("mean all method=mimic", "after method and scope"),
+        ("mean all gate=calibrated", "steers all vectors"),
+        ("mean all rows=1", "at least 2"),
+    ],
+)
+def test_other_words_are_refused(words, message):
+    with pytest.raises(ParameterError, match=message):
+        parse_configuration(words)
+
+
+def test_presets_are_the_paper_s_protocol():
+    paper = make_toxicity_spec("paper")
+    assert (paper.samples, paper.tokens, paper.top_p, paper.temperature) == (25, 20, 0.9, 1.0)
+    assert (paper.model, paper.fluency, paper.prompt_count) == ("gpt2-large", "gpt2-xl", 10_000)
+    assert (paper.ridge, paper.prompt_toxicity, paper.max_length) == (1e-7, 0.5, 512)
+    assert paper.configurations == TABLE
+    assert all(c.fit == "last" and c.gate == "nearest-mean" and c.site == "final" for c in paper.parsed())
+    local = make_toxicity_spec("local")
+    assert (local.samples, local.tokens, local.prompt_count, local.model) == (25, 20, 200, "smollm2-135m")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "huge"}, "no preset"),
+        ({"volume": 3}, "no option 'volume'"),
+        ({"samples": 0}, "samples is 0"),
+        ({"samples": 2.5}, "samples is 2.5"),
+        ({"top_p": 0.0}, "above 0"),
+        ({"top_p": 2.0}, "not above 1"),
+        ({"fit_rows": 1}, "at least 2"),
+        ({"held_out": 2}, "held_out is 2"),
+        ({"policy_clean": 0.9, "policy_toxic": 0.1}, "clean texts score less"),
+        ({"preset": ["x"]}, "no preset"),
+        ({"temperature": 0.0}, "above 0"),
+        ({"false_steer_rate": 1.5}, "between 0 and 1"),
+        ({"source": "x", "target": "x"}, "two labels"),
+        ({"scorers": []}, "at least one"),
+        ({"configurations": ["mean sometimes"]}, "choose one of selective"),
+        ({"experiment": "bios"}, "experiment is 'bios'"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ParameterError, match=message):
+        make_toxicity_spec(**options)
+
+
+def test_a_study_survives_toml(tmp_path):
+    spec = make_toxicity_spec(
+        "local", configurations=["mimic all strength=0.5", "mean all"], samples=3, data='a "b".csv'
+    )
+    (tmp_path / "s.toml").write_text(toxicity_toml(spec), encoding="utf-8")
+    assert load_toxicity_spec(tmp_path / "s.toml") == spec
+    assert load_toxicity_spec(tmp_path / "s.toml", samples=4).samples == 4
+    assert toxicity_toml(make_toxicity_spec("local")) == 'experiment = "toxicity"\npreset = "local"\n'
