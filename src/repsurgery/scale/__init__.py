@@ -1,4 +1,4 @@
-"""One statistic from many shards, processes and machines."""
+"""Moments of data in many shards, computed by many processes and machines."""
 
 import lazy_loader
 
