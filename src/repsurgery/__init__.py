@@ -1,4 +1,4 @@
-"""Affine representation surgery: steer and erase concepts by optimal affine maps that carry their own proof."""
+"""Affine representation surgery: steer and erase concepts with optimal affine maps, certified by measurement."""
 
 import lazy_loader
 

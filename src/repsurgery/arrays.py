@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_array
 
 from repsurgery.errors import DataError, LabelError, NotNumericError, ShapeError
 
@@ -51,6 +50,8 @@ def as_rows(X: Any) -> Any:
 
 def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> Rows:
     """Return ``X`` as a real, dense (n, d) array in its own dtype; values are not looked at yet."""
+    from sklearn.utils import check_array  # a second of imports, which maps and saved moments do not need
+
     if np.ma.is_masked(X):
         raise DataError(f"{caller} got X with masked entries; fill them or drop those rows.")
     try:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, xlogy
-from sklearn.linear_model import LogisticRegression
 
 from repsurgery.arrays import Matrix, Rows
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
@@ -100,6 +99,8 @@ def logistic_probe(X: Matrix, z: NDArray[Any]) -> float:
     Whitening changes nothing an unpenalised probe can express and makes it converge; on separable data the
     loss falls towards zero until the optimiser stops.
     """
+    from sklearn.linear_model import LogisticRegression  # a quarter of a second of imports, only for probes
+
     if len(np.unique(z)) < 2:
         raise DataError("A probe needs rows of at least two classes; pass rows of source and target.")
     found = Moments.of(X).range()
