@@ -17,6 +17,7 @@ __all__ = [
     "expected_neighbour_bias",
     "least_squares_probe",
     "mean_gap",
+    "neighbour_bias_of_distinct_rows",
     "relative_gap",
     "variance_gap",
 ]
@@ -71,6 +72,12 @@ def _factor_distance(Ra: Matrix, Rb: Matrix) -> float:
 def expected_neighbour_bias(source: Moments, target: Moments) -> float:
     """EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²| = |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²| (self pairs included)."""
     return abs(source.trace - target.trace - mean_gap(source, target) ** 2)
+
+
+def neighbour_bias_of_distinct_rows(source: Moments, target: Moments) -> float:
+    """Return EBBN as a U-statistic: without the n₀ pairs of a source row with itself; needs two source rows."""
+    within = 2 * source.trace * source.count / (source.count - 1)
+    return abs(within - (source.trace + target.trace + mean_gap(source, target) ** 2))
 
 
 def least_squares_probe(classes: Sequence[Moments]) -> float:

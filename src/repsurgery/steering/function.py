@@ -12,6 +12,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.certificates import Certificate, Verification
+from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
@@ -128,8 +129,6 @@ class SteeringFunction:
 
     def verify(self, X: Any = None, z: Any = None) -> Verification:
         """Raise `CertificateError` where bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
-        from repsurgery.steering.audit import verify
-
         return verify(self, X, z)
 
     def digest(self) -> str:
