@@ -81,7 +81,7 @@ def repsurgery_command(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """Steer and erase concepts in language models by affine maps that carry their own proof."""
+    """Steer and erase concepts in language models by affine maps with measured, verifiable certificates."""
 
 
 for verb in (fit, moments, merge, plan, generate, inspect, fold, demo, guarantees, reproduce, report):
