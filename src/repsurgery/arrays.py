@@ -152,7 +152,7 @@ def _require_unchanged(labels: list[Any], plain: Labels, caller: str) -> None:
     for label, stored in zip(labels, plain.tolist(), strict=True):
         if label != stored:
             raise LabelError(
-                f"{caller} cannot distinguish the label {label!r} from {stored!r}: NumPy arrays do not hold integers "
+                f"{caller} cannot keep the label {label!r} apart from {stored!r}: NumPy arrays do not hold integers "
                 "beyond 64 bits and strings that end in NUL. Rename the classes."
             )
 

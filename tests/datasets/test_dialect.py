@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from repsurgery.datasets import DialectModel, load_dialect, load_dialect_stand_in
-from repsurgery.datasets.dialect_model import BATCH
-from repsurgery.datasets.tweets import tweet_words
+from repsurgery.datasets.dialect_model import BATCH, tweet_words
 from repsurgery.errors import DataError, ParameterError
 from tests.datasets.real import real_folder
 

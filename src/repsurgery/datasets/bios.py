@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from repsurgery.datasets.folder import present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import fetch, present_folder
 from repsurgery.datasets.records import ConceptTexts
 from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of, text_of
 from repsurgery.errors import DataError, LabelError

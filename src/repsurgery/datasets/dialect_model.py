@@ -1,6 +1,8 @@
-"""`DialectModel`: the demographic word model of Blodgett, Green and O'Connor (2016)."""
+"""`DialectModel`: the demographic word model of Blodgett, Green and O'Connor (2016), and the words of tweets."""
 
+import html
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,9 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Matrix, Vector, freeze
 from repsurgery.datasets.folder import data_folder, require_file
-from repsurgery.datasets.tweets import tweet_words
 from repsurgery.errors import DataError
 
-__all__ = ["DialectModel"]
+__all__ = ["ENTITY", "DialectModel", "tweet_words", "written_alike"]
 
 ALPHA = 1.0
 PASSES = 5
@@ -21,6 +22,25 @@ KNOWN_SHARE = 0.2
 """Tweets with a smaller share of known words than this have no posterior."""
 BATCH = 4096
 _NAME = "twitteraae_dialect_model"
+
+ENTITY = "_TWITTER-ENTITY_"
+"""Stands for a name or an address; the corpus of Blodgett et al. was published with it."""
+
+_ADDRESS = r"https?://\S+|www\.\S+|@\w+"
+_DROPPED = re.compile(rf"{_ADDRESS}|{ENTITY}", re.IGNORECASE)
+_ADDRESSES = re.compile(_ADDRESS, re.IGNORECASE)
+_WORD = re.compile(
+    r"""
+      [<>]?[:;=8x][-o^']?[)(\]\[dp/\\|3*]+(?!\w)  # :) ;-) :d
+    | <3+ | </3                                   # hearts
+    | [#$]?\w+(?:['’/&-]\w+|[.,:]\d+)*           # words, hashtags, don't, 2:30, and/or, $5
+    | \.+ | [!?]+                                 # runs of one kind
+    | \S
+    """,
+    re.VERBOSE,
+)
+# the tokenised corpus has "& amp ;" where the other has "&amp;", and both escape twice at times
+_ESCAPE = re.compile(r"& ?(amp|lt|gt|quot|apos) ?;", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,3 +136,29 @@ def _counts(file: Path) -> Matrix:
     if counts.shape[1:] != (4,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any(axis=0).all():
         raise DataError(f"{file} needs four columns of counts >= 0, none of zeros; got {counts.shape}. Fetch it again.")
     return counts
+
+
+def tweet_words(text: str) -> list[str]:
+    """Return the lower-case words, emoticons and punctuation of a tweet, without names and addresses.
+
+    Examples
+    --------
+    >>> from repsurgery.datasets.dialect_model import tweet_words
+    >>> tweet_words("@you Don't go!! see www.here.com :)")
+    ["don't", 'go', '!!', 'see', ':)']
+    """
+    return _WORD.findall(_DROPPED.sub(" ", text.lower()))
+
+
+def written_alike(text: str) -> str:
+    """Return a tweet with `ENTITY` for names and addresses, no HTML escapes, broken bytes or repeated white space.
+
+    Examples
+    --------
+    >>> from repsurgery.datasets.dialect_model import written_alike
+    >>> written_alike("@you  &quot;hi&quot; & amp ; bye http://t.co/x ")
+    '_TWITTER-ENTITY_ "hi" & bye _TWITTER-ENTITY_'
+    """
+    while (closed := html.unescape(_ESCAPE.sub(r"&\1;", text))) != text:
+        text = closed
+    return " ".join(_ADDRESSES.sub(ENTITY, text.replace("\ufffd", "")).split())

@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.datasets.rows import decoded, numbered_rows, text_of
 from repsurgery.errors import DataError, LabelError

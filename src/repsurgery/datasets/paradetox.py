@@ -5,8 +5,7 @@ import io
 import os
 from pathlib import Path
 
-from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.datasets.rows import decoded, require_distinct
 from repsurgery.errors import DataError

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from repsurgery.datasets.folder import ORIGINS, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import ORIGINS, fetch, present_folder
 from repsurgery.datasets.records import require_texts, rows_digest
 from repsurgery.datasets.rows import numbered_rows
 from repsurgery.errors import DataError, ParameterError, ShapeError
