@@ -1,4 +1,4 @@
-"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, tables of your own."""
+"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, your own tables."""
 
 from repsurgery.datasets.bios import load_bios
 from repsurgery.datasets.courtesy import load_courtesy, load_prompts

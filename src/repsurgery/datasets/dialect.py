@@ -49,13 +49,13 @@ def load_dialect(folder: str | os.PathLike[str] | None = None, *, per_cell: int 
     Returns
     -------
     ConceptTexts
-        File by file. Bytes that are no UTF-8 become U+FFFD, white space around a tweet is dropped, and so are empty
-        lines, which do not count.
+        Tweets file by file. Bytes that are not UTF-8 become U+FFFD; white space around a tweet and empty lines are
+        dropped.
 
     Raises
     ------
     DataError
-        A missing or empty file.
+        A file is missing or empty.
     """
     if per_cell < 1:
         raise ParameterError(f"load_dialect got per_cell={per_cell}; it takes a positive number of tweets.")
@@ -78,7 +78,7 @@ def load_dialect(folder: str | os.PathLike[str] | None = None, *, per_cell: int 
 
 
 def _lines(file: Path, most: int | None = None) -> list[str]:
-    """Return the first ``most`` lines that hold text, stripped; bytes that are no UTF-8 become U+FFFD."""
+    """Return the first ``most`` non-empty lines, stripped; bytes that are not UTF-8 become U+FFFD."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         lines = list(islice((line for raw in stream if (line := raw.strip())), most))
     if not lines:
@@ -95,35 +95,35 @@ def load_dialect_stand_in(data: str | os.PathLike[str] | None = None, *, thresho
         Folder that holds the folders twitteraae_sentiment (aae_happy, aae_sad), sentiment140_100k (positive.txt,
         negative.txt) and twitteraae_dialect_model; None: ``$REPSURGERY_DATA``.
     threshold : float
-        A tweet of Sentiment140 is kept if the dialect model gives White more than this.
+        A tweet of Sentiment140 is kept if the dialect model assigns White a share above this.
 
     Returns
     -------
     ConceptTexts
-        Cell by cell in file order. Both corpora are written alike: a name or address is ``_TWITTER-ENTITY_``, HTML
-        escapes are undone, bytes that are no UTF-8 are dropped, white space is one space. After that, tweets without
-        any word are dropped, a tweet that occurs twice in a cell counts once, and one that occurs in two cells is
-        dropped from both.
+        Tweets cell by cell in file order. Both corpora are normalised alike: names and addresses become
+        ``_TWITTER-ENTITY_``, HTML escapes are decoded, bytes that are not UTF-8 are dropped, and runs of white space
+        become one space. Then tweets without any word are dropped, repeated tweets of a cell are kept once, and tweets
+        that occur in two cells are dropped from both.
 
     Raises
     ------
     DataError
-        A missing file; no tweet above the threshold.
+        A file is missing, or no tweet exceeds the threshold.
     """
     if not 0 <= threshold < 1:
         raise ParameterError(f"load_dialect_stand_in got threshold={threshold}; it takes a number from 0 to below 1.")
     cells = {cell: _tweets(_folder(data, name) / file, name) for cell, (name, file) in _STAND_IN_CELLS.items()}
-    often = Counter(text for tweets in cells.values() for text in tweets)
+    cells_with = Counter(text for tweets in cells.values() for text in tweets)
     model = DialectModel.load(_folder(data, _MODEL))
     rows = []
     for (label, concept), tweets in cells.items():
-        kept = [text for text in tweets if often[text] == 1]
+        chosen = [text for text in tweets if cells_with[text] == 1]
         if concept == "SAE":
-            white = model.posteriors(kept)[:, model.groups.index("White")]
-            kept = [text for text, share in zip(kept, white, strict=True) if share > threshold]
-        if not kept:
+            white = model.posteriors(chosen)[:, model.groups.index("White")]
+            chosen = [text for text, share in zip(chosen, white, strict=True) if share > threshold]
+        if not chosen:
             raise DataError(f"No {label} tweet is left for {concept} at threshold {threshold}. Lower the threshold.")
-        rows += [(text, label, concept) for text in kept]
+        rows += [(text, label, concept) for text in chosen]
     texts, labels, concepts = zip(*rows, strict=True)
     return ConceptTexts(
         texts,

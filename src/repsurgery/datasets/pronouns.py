@@ -6,7 +6,7 @@ from pathlib import Path
 
 from repsurgery.datasets.folder import data_folder, require_file
 from repsurgery.datasets.records import ConceptTexts
-from repsurgery.datasets.rows import read_rows
+from repsurgery.datasets.rows import decoded, read_rows
 from repsurgery.errors import DataError, LabelError
 
 __all__ = ["gender_of", "load_gap", "load_winobias"]
@@ -24,7 +24,7 @@ _SPLITS = {
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"^\d+\s+")
 _ARTICLE = re.compile(r"^(the|an|a)\s+", re.IGNORECASE)
-# "notified the [the chief]": the article stands twice
+# "notified the [the chief]": the article occurs twice
 _TWICE = re.compile(r"\b(the)\s+\[\s*the\b", re.IGNORECASE)
 
 
@@ -34,9 +34,9 @@ def gender_of(word: str) -> str | None:
 
 
 def load_gap(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
-    """Return the Wikipedia passages of GAP (Webster et al., 2018): concept the gender of the pronoun in question, no task (every label is "all").
+    """Return the Wikipedia passages of GAP (Webster et al., 2018), with the gender of a pronoun as the concept.
 
-    A passage may hold other pronouns too, of either gender.
+    There is no task: every label is "all". A passage may hold other pronouns too, of either gender.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def load_gap(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
     Raises
     ------
     DataError
-        A missing file or column, an empty passage.
+        A file or column is missing, or a passage is empty.
     LabelError
-        A pronoun that is unknown or missing, with file, line and value.
+        A pronoun is unknown or missing; the message gives file, line and value.
     """
     root = Path(folder) if folder is not None else data_folder("gap")
     texts, concepts, splits = [], [], []
@@ -58,7 +58,9 @@ def load_gap(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
         for place, (text, pronoun) in read_rows(file, ("Text", "Pronoun"), remedy="Fetch the file again."):
             gender = gender_of(pronoun)
             if gender is None:
-                raise LabelError(f"{file}, {place}: '{pronoun}' is no gendered pronoun. Correct the row, or remove it.")
+                raise LabelError(
+                    f"{file}, {place}: '{pronoun}' is not a gendered pronoun. Correct the row, or remove it."
+                )
             texts.append(text)
             concepts.append(gender)
             splits.append(split)
@@ -74,12 +76,12 @@ def load_gap(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
 
 
 def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
-    """Return the sentences of WinoBias (Zhao et al., 2018): label the occupation the pronoun refers to, concept the pronoun's gender.
+    """Return the sentences of WinoBias (Zhao et al., 2018): label an occupation, concept the gender of its pronoun.
 
-    The splits carry the stereotype: "train" and "dev" are the pro- and anti-stereotyped sentences of the published
+    The splits encode the stereotype: "train" and "dev" are the pro- and anti-stereotyped sentences of the published
     development set, "test-pro" and "test-anti" those of its test set. Pro and anti hold the same sentences with the
-    other pronoun: in "train" alone gender tells which of the two lists the occupation is in, in "train" and "dev"
-    together it tells nothing about the occupation. In type 1 the pronoun is mostly the subject of a clause (he,
+    opposite pronoun: in "train" alone, gender determines which of the two lists the occupation is in; in "train" and
+    "dev" together, it is independent of the occupation. In type 1 the pronoun is mostly the subject of a clause (he,
     she), in type 2 mostly an object (him, her), and "her" is also possessive.
 
     Parameters
@@ -96,9 +98,9 @@ def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
     Raises
     ------
     DataError
-        A missing file; a line without an occupation and a pronoun in brackets, with its number.
+        A file is missing, or a line lacks an occupation and a pronoun in brackets; the message gives its number.
     LabelError
-        An occupation that is not in the lists, a word that is not a pronoun, pronouns of two genders.
+        An occupation is not in the lists, a word is not a pronoun, or the pronouns have two genders.
     """
     root = Path(folder) if folder is not None else data_folder("winobias")
     known = _occupations(root)
@@ -126,10 +128,7 @@ def load_winobias(folder: str | os.PathLike[str] | None = None) -> ConceptTexts:
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").strip().split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is no UTF-8. Fetch the file again.") from error
+    lines = decoded(file, remedy="Fetch the file again.").strip().split("\n")
     if lines == [""]:
         raise DataError(f"{file} holds no lines. Fetch the file again.")
     return [line.strip() for line in lines]
