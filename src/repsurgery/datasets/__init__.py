@@ -1,4 +1,4 @@
-"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, tables of your own."""
+"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, your own tables."""
 
 import lazy_loader
 

@@ -2,15 +2,16 @@ from .bios import load_bios as load_bios
 from .courtesy import load_courtesy as load_courtesy
 from .courtesy import load_prompts as load_prompts
 from .dialect import load_dialect as load_dialect
+from .dialect import load_dialect_stand_in as load_dialect_stand_in
 from .dialect_model import DialectModel as DialectModel
-from .dialect_stand_in import load_dialect_stand_in as load_dialect_stand_in
 from .documents import Documents as Documents
 from .documents import detokenise as detokenise
 from .folder import data_folder as data_folder
-from .gap import load_gap as load_gap
 from .jigsaw import load_jigsaw as load_jigsaw
 from .paradetox import load_paradetox as load_paradetox
 from .paradetox import load_paradetox_pairs as load_paradetox_pairs
+from .pronouns import load_gap as load_gap
+from .pronouns import load_winobias as load_winobias
 from .ratios import sample_ratio as sample_ratio
 from .real_toxicity_prompts import Prompts as Prompts
 from .real_toxicity_prompts import load_real_toxicity_prompts as load_real_toxicity_prompts
@@ -21,4 +22,3 @@ from .synthetic import make_bios as make_bios
 from .tables import read_study as read_study
 from .tables import read_table as read_table
 from .wikitext import load_wikitext2 as load_wikitext2
-from .winobias import load_winobias as load_winobias
