@@ -1,20 +1,14 @@
 """`Estimate`: a number of a record, with its interval and p-value."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import Checked, checked
 
+if TYPE_CHECKING:
+    from repsurgery.metrics import Interval
+
 __all__ = ["Estimate"]
-
-
-class _Interval(Protocol):
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
 
 
 @checked(RecordError)
@@ -30,6 +24,6 @@ class Estimate(Checked):
     p_value: float | None = None
 
     @classmethod
-    def of(cls, interval: _Interval, p_value: float | None = None) -> "Estimate":
+    def of(cls, interval: "Interval", p_value: float | None = None) -> "Estimate":
         """Return an interval of `repsurgery.metrics` as an estimate."""
         return cls(interval.value, interval.low, interval.high, p_value)

@@ -1,4 +1,4 @@
-"""Classifiers over representations, made for many rows and classes."""
+"""Classifiers of representations, for many rows and classes."""
 
 from repsurgery.studies.fairness.classifiers.concept import concept_classifier
 from repsurgery.studies.fairness.classifiers.logistic import SoftmaxRegression

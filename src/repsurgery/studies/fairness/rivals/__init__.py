@@ -1,4 +1,4 @@
-"""Rival methods, written from their papers, to be measured beside ours."""
+"""Competing methods, implemented from their papers, for comparison."""
 
 from repsurgery.studies.fairness.rivals.fair_post_processing import ALPHAS, FairPostProcessing
 
