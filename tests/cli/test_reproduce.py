@@ -75,8 +75,8 @@ def test_records_become_a_report(reproduce, run, tmp_path):
         (("bios",), {"colour": "red"}, "no option 'colour'"),
         (("bios",), {"early_stopping": "perhaps"}, "early_stopping is 'perhaps'"),
         (("bios",), {"concept": "mood"}, "no column 'mood'"),
-        ((), {}, "Say which study"),
-        (("bios", "--set", "seed"), {}, "name=value"),
+        ((), {}, "No study was named"),
+        (("bios", "--set", "seed"), {}, "it needs name=value"),
         (("bios", "--spec", "nowhere.toml"), {}, "There is no file nowhere.toml"),
     ],
 )
