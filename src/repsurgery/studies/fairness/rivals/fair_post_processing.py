@@ -204,7 +204,7 @@ def _probabilities(scores: Any, *, caller: str) -> Matrix:
     rows = check_rows(scores, caller=caller)
     require_finite(rows, caller=caller)
     if rows.shape[1] < 2:
-        raise ShapeError(f"{caller} got scores of one class; it needs (n, K) probabilities of at least two classes.")
+        raise ShapeError(f"{caller} got scores of one class; it needs (n, K) probabilities of two classes or more.")
     S = rows.astype(np.float64)
     sums = S.sum(axis=1)
     bad = np.flatnonzero((S < 0).any(axis=1) | (np.abs(sums - 1.0) > SUM_TOLERANCE))
