@@ -1,4 +1,4 @@
-"""pydantic belongs to extras: without it the core and the fairness study's own estimators work, studies name the extra."""
+"""Without pydantic the estimators of the fairness study work, and studies name the extra to install."""
 
 import subprocess
 import sys
