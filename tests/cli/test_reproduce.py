@@ -86,6 +86,12 @@ def test_mistakes_are_one_line(reproduce, words, changes, said):
     assert said in result.output and "Traceback" not in result.output
 
 
+def test_a_file_of_an_unknown_study_is_refused(run, tmp_path):
+    (tmp_path / "run.toml").write_text('experiment = "weather"')
+    result = run("reproduce", "--spec", tmp_path / "run.toml")
+    assert result.exit_code == 1 and "one of bios, dialect, toxicity" in " ".join(result.output.split())
+
+
 def test_the_same_study_twice_is_one_record(reproduce, tmp_path):
     reproduce("bios")
     reproduce("bios")

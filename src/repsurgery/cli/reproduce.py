@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
@@ -103,6 +103,9 @@ def _study(spec: Path | None, flags: dict[str, Any], pairs: list[str]) -> _Study
     from repsurgery.studies.common.options import read_options
 
     options = {**({} if spec is None else read_options(spec)), **flags}
+    if options["experiment"] not in get_args(Experiment):
+        names = ", ".join(get_args(Experiment))
+        raise ParameterError(f"{spec} names the experiment {options['experiment']!r}; it must be one of {names}.")
     if options["experiment"] == "toxicity":
         from repsurgery.studies import toxicity
         from repsurgery.studies.toxicity.report.tables import toxicity_tables

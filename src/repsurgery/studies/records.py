@@ -37,6 +37,10 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
 
     The file name ends in a digest of the specification and the results, without date, duration and environment. If the
     same study was run before and gave the same results, its record is left unchanged.
+
+    Guarantees
+    ----------
+    A record that is read and written again has the same bytes (test_a_committed_record_is_written_again_as_it_stands).
     """
     body = record.to_dict()
     results = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})

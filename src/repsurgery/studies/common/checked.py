@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose fields pydantic checks; what does not fit raises an error of this package.
+"""Frozen dataclasses whose fields are checked by pydantic, with this package's errors.
 
 Specifications and records are such dataclasses. They import everything they need of pydantic from here, so that a
 missing pydantic is reported in one place.
@@ -59,11 +59,11 @@ class Checked:
     @model_validator(mode="before")
     @classmethod
     def _require_whole(cls, values: Any) -> Any:
-        # defaults are for those who build a record; a file must state every field but those that may be None
+        # defaults serve code that builds a record; a file must state every field except those that may be None
         if isinstance(values, dict):
             absent = [f.name for f in fields(cls) if f.default is not None and f.name not in values]
             if absent:
-                raise ValueError(f"{', '.join(absent)} is missing.")
+                raise ValueError(f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing.")
         return values
 
 
@@ -71,8 +71,13 @@ class Checked:
 def checked(error: type[SurgeryError], *, finite: bool = True) -> Callable[[type[C]], type[C]]:
     """Make a subclass of `Checked` a frozen dataclass that raises ``error`` where a field does not fit its annotation.
 
-    Types are strict: no text is read as a number, no number as a truth value. With ``finite`` neither NaN nor infinity
-    is a number.
+    Types are strict: a text is not converted to a number, nor a number to a truth value. With ``finite``, NaN and
+    infinity are refused.
+
+    Guarantees
+    ----------
+    The message names every field that does not fit (test_every_wrong_choice_is_named_at_once,
+    test_every_wrong_part_of_a_record_is_named).
     """
     config = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=not finite)
 
