@@ -8,7 +8,6 @@ written by this package, or holds another kind of value, is refused before any a
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as arrays_from
 from safetensors.numpy import save as serialised
 
+from repsurgery.checkpoint import atomic_file, canonical_json
 from repsurgery.errors import FileFormatError
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "digest_of",
     "from_bytes",
     "read_file",
-    "replace_file",
     "to_bytes",
     "write_file",
 ]
@@ -55,7 +54,7 @@ class Contents:
 
 def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | None = None) -> str:
     """SHA-256 over header and arrays (names, dtypes, shapes, bytes), independent of their order."""
-    sha = hashlib.sha256(json.dumps(header or {}, sort_keys=True).encode())
+    sha = hashlib.sha256(canonical_json(header or {}).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
@@ -65,45 +64,18 @@ def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | No
 
 def write_file(path: str | os.PathLike[str], contents: Contents) -> None:
     """Write ``contents`` atomically: the file is there whole, or as it was before."""
-    replace_file(Path(path), to_bytes(contents))
+    data = to_bytes(contents)
+    with atomic_file(Path(path)) as stream:
+        stream.write(data)
 
 
 def to_bytes(contents: Contents) -> bytes:
     """Return what a file of ``contents`` holds, to send it instead."""
     header = {"version": FORMAT_VERSION, "kind": contents.kind, "header": dict(contents.header)}
     arrays = {name: np.array(array, order="C") for name, array in contents.arrays.items()}
-    text = json.dumps(header, sort_keys=True)
+    text = canonical_json(header)
     metadata = {_KEY: text, "digest": digest_of(arrays, json.loads(text))}
     return bytes(serialised(arrays, metadata=metadata))
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` atomically, with the permissions of the file that is replaced, else those of any new file.
-
-    Guarantees
-    ----------
-    A private file stays private (test_a_replaced_file_keeps_its_permissions).
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
-    draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    kept = path.stat().st_mode & 0o777 if path.exists() else None
-    # the kernel applies the umask, which belongs to the whole process and must not be changed for a moment
-    mode = 0o666 if kept is None else kept
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if kept is not None:
-            draft.chmod(kept)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | Collection[str] | None = None) -> Contents:

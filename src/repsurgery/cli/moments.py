@@ -1,13 +1,12 @@
 """``repsurgery moments``: shards of vectors in, one small file of moments out."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from repsurgery.cli.needs import Console, Progress, escape, typer
+from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.outputs import check_output, check_output_folder
+from repsurgery.progress import progress_bar
 
 if TYPE_CHECKING:
     from repsurgery.scale import Shard
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["moments"]
 
 Engine = Literal["local", "ray", "dask"]
-LOG_SECONDS = 30.0
 
 
 def moments(
@@ -49,7 +47,6 @@ def moments(
     check_output(out)
     folder = work_dir or out.with_name(f"{out.name}.work")
     check_output_folder(folder)
-    console = Console(stderr=True, soft_wrap=True)
     shards = find_shards(
         sources,
         labels=labels or [],
@@ -60,14 +57,14 @@ def moments(
     )
     check_output(out, inputs=_files(shards))
     check_output_folder(folder, inputs=_files(shards), writes=WORK_FILES)
-    with _progress(console) as advance:
+    with progress_bar("shards", len(shards)) as advance:
         found = reduce_shards(
             shards,
             work_dir=folder,
             engine=make_engine(engine, workers=workers, address=address),
             batch_rows=batch_rows,
             skip_non_finite=skip_non_finite,
-            announce=lambda receipt, total: advance(total),
+            announce=lambda receipt, total: advance(1),
         )
     found.save(out)
     counts = ", ".join(f"{label}: {m.count}" for label, m in found.moments.items())
@@ -88,21 +85,3 @@ def _files(shards: "Sequence[Shard]") -> Iterator[Path]:
     for shard in shards:
         if isinstance(shard, FileShard):
             yield from {shard.vectors.path, shard.labels.path}
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; in a log, a line now and then."""
-    done, told = 0, time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("shards", total=None)
-
-        def advance(total: int) -> None:
-            nonlocal done, told
-            done += 1
-            bar.update(task, completed=done, total=total)
-            if not console.is_terminal and time.monotonic() - told > LOG_SECONDS:
-                told = time.monotonic()
-                console.print(f"{done} of {total} shards", highlight=False)
-
-        yield advance

@@ -45,7 +45,7 @@ def reproduce(
 ) -> None:
     """Run a whole study, or go on with one that was interrupted, and write its record."""
     console = Console()
-    from repsurgery.studies.common.report.writing import write_whole
+    from repsurgery.checkpoint import write_text
     from repsurgery.studies.page import REPORT_FILES, write_study_report
     from repsurgery.studies.records import write_record
 
@@ -67,7 +67,7 @@ def reproduce(
     path = write_record(record, out)
     toml = path.with_suffix(".toml")
     if spec is None or not (toml.exists() and toml.samefile(spec)):  # a study repeated from its own specification
-        write_whole(study.toml, toml)
+        write_text(toml, study.toml)
     for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):

@@ -1,12 +1,13 @@
 """Records as JSON files: written once, never altered, and refused when they were."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from repsurgery.checkpoint import digest as json_digest
+from repsurgery.checkpoint import write_text
 from repsurgery.errors import RecordError
 from repsurgery.studies.fairness.record import StudyRecord
 from repsurgery.studies.toxicity.record import ToxicityRecord
@@ -32,21 +33,17 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     reader = record.encoder if isinstance(record, StudyRecord) else record.model
     words = (record.experiment, record.data["name"], reader["name"], record.spec["preset"])
     path = Path(folder) / f"{'-'.join(_plain(str(word)) for word in words)}-{found[:12]}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         read_record(path)  # an altered file is an error, not a record
         return path
     text = json.dumps({"schema": SCHEMA, "digest": digest, "record": body}, indent=1, ensure_ascii=False) + "\n"
-    fresh = path.with_suffix(".part")
     try:
-        fresh.write_text(text, encoding="utf-8")
+        return write_text(path, text)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise RecordError(
             f"The record could not be written to {path.parent} ({error.strerror}). Make room or name another folder, "
             "and run the same command again: what was computed is kept."
         ) from error
-    return fresh.replace(path)
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
@@ -83,7 +80,7 @@ def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
 
 
 def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return json_digest(body, escape=False)
 
 
 def _plain(word: str) -> str:

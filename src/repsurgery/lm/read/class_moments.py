@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.arrays import Label, check_labels
-from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, ShapeError, SurgeryError
+from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
+from repsurgery.errors import CacheWarning, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.batching import evaluating, run_batches
-from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.read.resuming import folder_of
 from repsurgery.lm.read.states import Pooling, check_pooling, reader
 from repsurgery.lm.sites.names import unwrapped
 from repsurgery.lm.steer.forward_context import found_on_file
@@ -133,12 +134,13 @@ class _Sums:
         self._saved = 0
         self._torn = False
         self._save_at = time.monotonic() + SAVE_SECONDS
-        if folder is not None and (folder / "progress.safetensors").is_file():
-            try:
-                self._load(folder)
-            except (FileFormatError, FileNotFoundError) as error:
-                warnings.warn(f"The texts are read anew: {error}", CacheWarning, stacklevel=3)
-                self._sums, self._done, self._saved = {}, np.zeros(n, dtype=bool), 0
+        if folder is not None:
+            progress, damage = recall(folder / "progress.safetensors", self._load)
+            if progress is not None:
+                self._done, self._sums = progress
+                self._saved = int(self._done.sum())
+            elif damage is not None:
+                warnings.warn(f"The texts are read anew: {damage}", CacheWarning, stacklevel=3)
 
     def missing(self) -> list[int]:
         """Return the indices of texts not yet added."""
@@ -203,15 +205,19 @@ class _Sums:
             now = time.monotonic()
             self._save_at = now + max(SAVE_SECONDS, (now - start) / SAVING_SHARE)
 
-    def _load(self, folder: Path) -> None:
-        progress = read_file(folder / "progress.safetensors", kind=KIND)
+    def _load(self, path: Path) -> tuple[NDArray[np.bool_], dict[tuple[str, int], Moments]]:
+        """Return which texts are done and their sums, or raise a `FileFormatError` or `FileNotFoundError`."""
+        progress = read_file(path, kind=KIND)
         with built_from("the progress of these texts"):
             done = np.array(progress.arrays["done"])
             if done.dtype != np.bool_ or done.shape != self._done.shape or done.sum() != progress.header["count"]:
                 raise ShapeError(f"It counts {done.shape} texts, and there are {self._done.shape}.")
-        self._saved, self._done = int(done.sum()), done
-        for i, site in enumerate(self._sites):
-            held = ClassMoments.load(folder / f"site-{i}-{self._saved}.safetensors")
-            for code, label in enumerate(self._classes):
-                if label in held:
-                    self._sums[site, code] = held[label]
+        sites = [
+            ClassMoments.load(path.with_name(f"site-{i}-{done.sum()}.safetensors")) for i in range(len(self._sites))
+        ]
+        return done, {
+            (site, code): moments[label]
+            for site, moments in zip(self._sites, sites, strict=True)
+            for code, label in enumerate(self._classes)
+            if label in moments
+        }

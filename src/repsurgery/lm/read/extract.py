@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.errors import CacheWarning, FileFormatError, ShapeError
+from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
+from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.batching import evaluating, run_batches
-from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.read.resuming import folder_of
 from repsurgery.lm.read.states import check_pooling, reader
 from repsurgery.lm.sites.names import unwrapped
 from repsurgery.lm.steer.forward_context import found_on_file
@@ -103,17 +104,17 @@ class _Rows:
         self._unsaved: list[int] = []
         self._saved_at = time.monotonic()
         for path in sorted(folder.glob("rows-*.safetensors")) if folder else []:
-            try:
-                index, rows = self._held(read_file(path, kind=KIND))
-            except FileFormatError as error:
-                warnings.warn(f"Some texts are read anew: {error}", CacheWarning, stacklevel=3)
+            part, damage = recall(path, self._read)
+            if part is not None:
+                self.take(*part)
+            elif damage is not None:
+                warnings.warn(f"Some texts are read anew: {damage}", CacheWarning, stacklevel=3)
                 path.unlink()
-                continue
-            self.take(index, rows)
         self._unsaved = []
 
-    def _held(self, contents: Contents) -> tuple[list[int], NDArray[np.float32]]:
-        """Return what a file adds, or raise a `FileFormatError`."""
+    def _read(self, path: Path) -> tuple[list[int], NDArray[np.float32]]:
+        """Return the indices and rows in a file, or raise a `FileFormatError`."""
+        contents = read_file(path, kind=KIND)
         with built_from("rows of these texts"):
             index, rows = contents.arrays["index"], contents.arrays["rows"]
             known = index.ndim == 1 and index.dtype.kind == "i" and np.isin(index, np.arange(len(self._done))).all()

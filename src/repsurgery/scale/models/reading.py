@@ -3,10 +3,10 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from repsurgery.arrays import Label, check_labels
+from repsurgery.checkpoint import digest
 from repsurgery.errors import MissingExtraError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
@@ -64,7 +64,7 @@ class Reading:
     def digest(self) -> str:
         """Return what tells two jobs apart; where results are kept is not part of it."""
         facts = [getattr(self, field.name) for field in fields(self) if field.name != "work_dir"]
-        return sha256(repr(facts).encode()).hexdigest()
+        return digest(facts)
 
 
 def make_reading(

@@ -1,6 +1,5 @@
 """`Shard`: a piece of the data that is read, counted and counted again as one."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery.arrays import Labels, Rows
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.scale.formats.stored import Header, Stored, family_of, label_family
 from repsurgery.scale.shards.extent import Extent
@@ -75,7 +75,7 @@ class Shard(ABC):
 
     def extent(self) -> Extent:
         """Return which rows these are, so that merging can tell what was counted before: by default, all of it."""
-        return Extent(_digest(self.fingerprint()))
+        return Extent(digest(self.fingerprint()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class FileShard(Shard):
     def extent(self) -> Extent:
         """Return the rows of the file of vectors, whichever columns and labels are read with them."""
         place = [str(self.vectors.path), *file_state(self.vectors.path)]
-        return Extent(_digest(place), self.start, self.stop)
+        return Extent(digest(place), self.start, self.stop)
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Read vectors and labels side by side."""
@@ -133,11 +133,7 @@ class FileShard(Shard):
 
 def identity_of(shard: Shard, *, skip_non_finite: bool) -> str:
     """Return a digest of everything that decides a shard's moments."""
-    return _digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
-
-
-def _digest(facts: Any) -> str:
-    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
 
 
 def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
