@@ -1,22 +1,75 @@
-"""Where the results of reading texts with a model are kept, so that an interrupted job resumes."""
+"""Reading texts with a model so that an interrupted job resumes: where results are kept, and which are missing."""
 
 import dis
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.checkpoint import keyed_folder
+from repsurgery.checkpoint import keyed_folder, uninterrupted
 from repsurgery.errors import IdentityWarning
+from repsurgery.lm.batching import evaluating, run_batches
 from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.read.states import Reader
 from repsurgery.lm.sites.names import unwrapped
-from repsurgery.lm.steer.forward_context import steering_in_force
+from repsurgery.lm.steer.forward_context import found_on_file, steering_in_force
 from repsurgery.lm.steer.standin import behind
+from repsurgery.lm.texts import Tokens, sorted_batches
 
-__all__ = ["folder_of"]
+__all__ = ["Results", "folder_of", "read_missing"]
+
+
+class Results(ABC):
+    """Results of reading ``n`` texts, of which some are done."""
+
+    def __init__(self, n: int) -> None:
+        self._done = np.zeros(n, dtype=bool)
+
+    def missing(self) -> list[int]:
+        """Return the indices of the texts that are not done."""
+        return [i for i, done in enumerate(self._done) if not done]
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write what is not yet on disk."""
+
+
+def read_missing(
+    results: Results,
+    add: Callable[[list[int], dict[str, NDArray[np.float32]]], None],
+    model: nn.Module,
+    read: Reader,
+    tokens: Sequence[Tokens],
+    *,
+    batch_size: int,
+    progress: bool,
+    label: str,
+) -> None:
+    """Read the texts that are missing in ``results``, pass indices and states of each batch to ``add``, and save.
+
+    Results are saved whatever happens, and Ctrl-C waits while a batch is added.
+    """
+    missing = results.missing()
+    if not missing:
+        found_on_file(unwrapped(model))
+
+    def run(batch: list[int]) -> None:
+        states = read([tokens[i] for i in batch])
+        with uninterrupted():
+            add(batch, states)
+
+    batches = [[missing[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in missing], batch_size)]
+    try:
+        with evaluating(model):
+            run_batches(batches, run, progress=progress, label=label, done=len(tokens) - len(missing))
+    finally:
+        results.save()
 
 
 def folder_of(

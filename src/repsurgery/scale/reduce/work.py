@@ -1,9 +1,11 @@
 """The tasks of workers: count one shard, or add up a few parts. Each can be repeated without harm."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -15,6 +17,8 @@ from repsurgery.scale.shards.counting import count_shard
 from repsurgery.scale.shards.shard import Shard, identity_of
 
 __all__ = ["CountJob", "MergeJob", "count", "full_disk", "merge"]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,17 @@ class MergeJob:
 
 def count(job: CountJob) -> Receipt | Failure:
     """Write the part of a shard unless an earlier run has finished it; return every error as a `Failure`."""
-    try:
-        with threadpool_limits(limits=1):
-            return _count(job)
-    except OSError as error:
-        return _failure(job.shard.name, error)
-    except MemoryError:
-        return Failure(f"{job.shard.name}: there was not enough memory; lower batch_rows.")
-    except Exception as error:
-        # readers of a dozen formats raise errors of any type, and none of them may stop the other shards
-        return Failure(_with_name(job.shard.name, str(error) or type(error).__name__))
+    return _guarded(job.shard.name, lambda: _count(job))
+
+
+def merge(job: MergeJob) -> Path | Failure:
+    """Write the sum of a few parts; return every error as a `Failure`."""
+
+    def add_up() -> Path:
+        merge_parts(job.parts).save(job.out)
+        return job.out
+
+    return _guarded(job.out.name, add_up)
 
 
 def _count(job: CountJob) -> Receipt:
@@ -67,28 +72,20 @@ def _require_unchanged(job: CountJob) -> None:
         raise DataError("it changed while it was read. Run again when no other process writes to it.")
 
 
-def merge(job: MergeJob) -> Path | Failure:
-    """Write the sum of a few parts; return every error as a `Failure`."""
+def _guarded(name: str, task: Callable[[], Result]) -> Result | Failure:
     try:
         with threadpool_limits(limits=1):
-            merge_parts(job.parts).save(job.out)
-    except OSError as error:
-        return _failure(job.out.name, error)
+            return task()
+    except MemoryError:
+        message = "there was not enough memory; lower batch_rows."
     except Exception as error:
-        return Failure(_with_name(job.out.name, str(error)))
-    return job.out
-
-
-def _failure(name: str, error: OSError) -> Failure:
-    if full_disk(error):
-        return Failure(f"{name}: its part could not be written ({error.strerror})", hopeless=True)
-    return Failure(_with_name(name, str(error)))
+        # readers of a dozen formats raise errors of any type, and none of them may stop the other shards
+        if isinstance(error, OSError) and full_disk(error):
+            return Failure(f"{name}: its part could not be written ({error.strerror})", hopeless=True)
+        message = str(error) or type(error).__name__
+    return Failure(message if message.startswith(name) else f"{name}: {message}")
 
 
 def full_disk(error: OSError) -> bool:
     """Return whether an error means that nothing more can be written to this disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
-def _with_name(name: str, message: str) -> str:
-    return message if message.startswith(name) else f"{name}: {message}"
