@@ -1,4 +1,4 @@
-"""Certificates: issue them from moments, re-issue them on rows, hold them to their claims."""
+"""Certificates: issue them from moments, measure them on rows, and verify their claims."""
 
 import lazy_loader
 
