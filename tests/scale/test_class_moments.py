@@ -42,7 +42,7 @@ def torchrun(*words, cwd=ROOT):
 def job(tmp_path_factory):
     """Return the folder of one job of two ranks that does everything the tests ask about."""
     folder = tmp_path_factory.mktemp("ranks")
-    torchrun(ROOT / "tests" / "distributed" / "reading_job.py", folder)
+    torchrun(ROOT / "tests" / "scale" / "reading_job.py", folder)
     return folder
 
 
