@@ -1,4 +1,4 @@
-"""Measures: pure functions from scores, texts, predictions and representations to numbers."""
+"""Metrics: pure functions from scores, texts, predictions and representations to numbers."""
 
 import lazy_loader
 
