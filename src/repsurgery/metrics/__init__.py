@@ -1,4 +1,4 @@
-"""Measures: pure functions from scores, texts, predictions and representations to numbers."""
+"""Measures of scores, texts, predictions and representations, with intervals and tests of their differences."""
 
 from repsurgery.metrics.bootstrap import Bootstrapped, paired_bootstrap
 from repsurgery.metrics.cosine import CosineBlocks, cosine_blocks
