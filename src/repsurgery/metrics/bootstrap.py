@@ -109,7 +109,7 @@ def paired_bootstrap(
     >>> results["b"].difference, results["b"].p_value < 0.001
     (Interval(value=1.0, low=1.0, high=1.0, undefined=0), True)
     """
-    check_integer("n", n)
+    check_integer("n, the number of rows,", n)
     check_resampling(statistics, resamples, level, reference, seed)
     blocks = _block_starts(n)
     evaluated = {name: _evaluated(name, statistic, n, blocks, seed) for name, statistic in statistics.items()}
