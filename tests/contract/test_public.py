@@ -102,6 +102,15 @@ def test_docstring_examples_run(name):
     assert result.failed == 0
 
 
+def test_documents_that_code_and_tests_cite_exist():
+    known = {path.name for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]} | {
+        "report.md"
+    }  # written by us
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        cited = set(re.findall(r"([\w-]+\.md)\b", path.read_text()))
+        assert cited <= known, f"{path} cites {cited - known}"
+
+
 def blocks():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]:
         code = re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)
