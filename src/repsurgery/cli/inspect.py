@@ -17,8 +17,8 @@ def inspect(
 ) -> None:
     """Show what a file holds: shapes, classes, and the certificate."""
     import repsurgery as rs
+    from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.studies.common.report.describe import describe
-    from repsurgery.studies.common.report.tables import certificate_table
 
     value = rs.load(file)
     described = describe(value)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.errors import RecordError
-from repsurgery.studies.common.report.markdown import bullets, escaped
+from repsurgery.studies.common.report.rendering import markdown_item, markdown_text
 from repsurgery.studies.fairness.record import MethodResult
 from repsurgery.studies.page import write_study_report
 from tests.studies.report.studies import EVIL, bios_record, dialect_record, record_of, setting_of
@@ -85,9 +85,9 @@ def test_markdown_tables_keep_their_columns_whatever_the_text(text):
 
 
 def test_escaping_leaves_plain_words_and_intervals_alone():
-    assert escaped(".155 [.150, .161] MiMiC − base") == ".155 [.150, .161] MiMiC − base"
-    assert escaped("a|b\n_c_ [d](e) <f>") == r"a\|b \_c\_ [d\](e) &lt;f&gt;"
-    assert bullets(["# no heading", "1. no list", "plain"]).splitlines() == [
+    assert markdown_text(".155 [.150, .161] MiMiC − base") == ".155 [.150, .161] MiMiC − base"
+    assert markdown_text("a|b\n_c_ [d](e) <f>") == r"a\|b \_c\_ [d\](e) &lt;f&gt;"
+    assert [markdown_item(line) for line in ("# no heading", "1. no list", "plain")] == [
         r"- \# no heading",
         r"- 1\. no list",
         "- plain",

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from repsurgery.studies.common.report.facts import cautions
 from repsurgery.studies.common.report.numbers import estimate, fraction
+from repsurgery.studies.common.report.sections import cautions
 from repsurgery.studies.fairness.record import MethodResult
 from repsurgery.studies.fairness.report.facts import fact_tables, summary_table
 from repsurgery.studies.fairness.report.tables import result_tables

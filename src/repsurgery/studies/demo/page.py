@@ -4,11 +4,11 @@ import os
 from html import escape
 from pathlib import Path
 
-from repsurgery.studies.common.report.html import bullets, document, figure, pairs, table
-from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
 from repsurgery.studies.common.report.writing import write_whole
+from repsurgery.studies.demo.html import bullets, document, figure, pairs, table
 from repsurgery.studies.demo.plots import plot_clouds, plot_tradeoff
 from repsurgery.studies.demo.record import DemoRecord
+from repsurgery.studies.demo.tables import certificates_table, outcomes_table
 
 __all__ = ["page", "write_report"]
 

@@ -15,7 +15,7 @@ _UNTOUCHED = {"base", "untouched"}
 
 def document(title: str, parts: Iterable[str]) -> str:
     """Return a whole page; the parts are HTML already, the title is text."""
-    style = (resources.files(__package__) / "page.css").read_text(encoding="utf-8")
+    style = (resources.files("repsurgery.studies.common.report") / "templates" / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
