@@ -7,7 +7,7 @@ from importlib import resources
 
 from repsurgery.studies.common.report.tables import Table
 
-__all__ = ["bullets", "document", "figure", "folded", "grid", "pairs", "table"]
+__all__ = ["bullets", "document", "figure", "grid", "pairs", "table"]
 
 _UNTOUCHED = {"base", "untouched"}
 """Names of rows without surgery, which the page shades."""
@@ -50,12 +50,6 @@ def _cell(tag: str, index: int, text: str, keys: int) -> str:
 
 def _caption(shown: Table) -> str:
     return f'\n<p class="caption">{escape(shown.caption)}</p>' if shown.caption else ""
-
-
-def folded(shown: Table) -> str:
-    """Return a long table that opens on a click."""
-    summary = f"<summary>{escape(shown.title)}</summary>"
-    return f"<details>{summary}\n{grid(shown)}{_caption(shown)}</details>"
 
 
 def figure(svg: str, caption: str) -> str:

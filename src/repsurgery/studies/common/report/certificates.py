@@ -1,20 +1,13 @@
 """Certificates in tables: one certificate on its own, and those of a study on fitted and held-out rows."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from repsurgery.certificates import Certificate, PairRecord
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
-__all__ = [
-    "CERTIFICATE_COLUMNS",
-    "Certified",
-    "certificate_table",
-    "certificates_caption",
-    "is_certified",
-    "probed",
-]
+__all__ = ["CERTIFICATE_COLUMNS", "certificate_table", "certificates_caption", "is_certified", "probed"]
 
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
 _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
@@ -57,34 +50,14 @@ def probed(r2: float) -> float | None:
     return r2 if r2 < 1 - 1e-9 else None
 
 
-class Certified(Protocol):
-    """A result with certificates in a record: a method of a fairness study or a configuration of a toxicity study."""
-
-    @property
-    def certificate(self) -> Mapping[str, Any] | None:
-        """The certificate on the fitting rows."""
-
-    @property
-    def held_out(self) -> Mapping[str, Any] | None:
-        """The certificate computed again on held-out rows."""
-
-    @property
-    def supported(self) -> bool | None:
-        """Whether the held-out rows support the claims; None if they cannot tell or were not asked."""
-
-    @property
-    def verdict(self) -> str | None:
-        """The verdict in words; None in records that are older than the verdict."""
-
-
-def is_certified(result: Certified) -> bool:
-    """Return whether there is a certificate to show."""
+def is_certified(result: Any) -> bool:
+    """Return whether a result of a study (a method or a configuration) has a certificate to show."""
     return result.certificate is not None or result.held_out is not None
 
 
-def _claims(result: Certified) -> str:
+def _claims(result: Any) -> str:
     if result.verdict is not None:
-        return result.verdict
+        return str(result.verdict)
     # an older record does not give the power of its test, so claims that were not contradicted are not yet supported
     return "–" if result.supported is None else "not contradicted" if result.supported else "contradicted"
 
@@ -98,7 +71,7 @@ def _before(certificate: Mapping[str, Any] | None, name: str) -> str:
     return number(max((pair[name] for pair in pairs if pair.get(name) is not None), default=None))
 
 
-CERTIFICATE_COLUMNS: tuple[Column[Certified], ...] = (
+CERTIFICATE_COLUMNS: tuple[Column[Any], ...] = (
     Column("mean gap before", lambda r: _before(r.certificate, "mean_gap_before")),
     Column("mean gap, fitted", lambda r: _after(r.certificate, "mean_gap")),
     Column("held out", lambda r: _after(r.held_out, "mean_gap")),

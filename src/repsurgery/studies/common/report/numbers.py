@@ -1,13 +1,12 @@
 """Numbers and facts as text: shares in three digits, quantities in four, with intervals: ``.155 [.150, .161]``."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from repsurgery.studies.common.estimate import Estimate
 
 __all__ = [
-    "ALPHA",
     "Format",
     "change",
     "estimate",
@@ -20,7 +19,7 @@ __all__ = [
     "word",
 ]
 
-ALPHA = 0.05
+_ALPHA = 0.05
 """Significance level of the tests."""
 
 Format = Literal["share", "quantity", "number", "percent"]
@@ -72,7 +71,7 @@ def fraction(value: float | None, *, signed: bool = False, digits: int = 3) -> s
     return "–" if value is None else _decimal(value, digits, signed=signed, zero="")
 
 
-def estimate(given: Estimate | None, *, signed: bool = False) -> str:
+def estimate(estimated: Estimate | None, *, signed: bool = False) -> str:
     """Return a share, with its interval if it has one.
 
     Examples
@@ -81,10 +80,10 @@ def estimate(given: Estimate | None, *, signed: bool = False) -> str:
     >>> estimate(Estimate(0.155, 0.1502, 0.1609)), estimate(Estimate(0.155)), estimate(None)
     ('.155 [.150, .161]', '.155', '–')
     """
-    return _bracketed(given, lambda value: fraction(value, signed=signed))
+    return _bracketed(estimated, lambda value: fraction(value, signed=signed))
 
 
-def quantity(given: Estimate | None, *, signed: bool = False) -> str:
+def quantity(estimated: Estimate | None, *, signed: bool = False) -> str:
     """Return a number of any size, with its interval if it has one: four digits of the largest, three decimals at most.
 
     Examples
@@ -93,31 +92,29 @@ def quantity(given: Estimate | None, *, signed: bool = False) -> str:
     >>> quantity(Estimate(29.0123, 28.1, 30)), quantity(Estimate(-1.5), signed=True), quantity(Estimate(226.31))
     ('29.01 [28.10, 30.00]', '−1.500', '226.3')
     """
-    if given is None:
+    if estimated is None:
         return "–"
-    largest = max(abs(value) for value in (given.value, given.low, given.high) if value is not None)
+    largest = max(abs(value) for value in (estimated.value, estimated.low, estimated.high) if value is not None)
     if largest >= 1e6:
-        return _bracketed(given, number)
+        return _bracketed(estimated, number)
     decimals = 3 - min(3, int(math.log10(max(largest, 1.0))))
-    return _bracketed(given, lambda value: _decimal(value, decimals, signed=signed))
+    return _bracketed(estimated, lambda value: _decimal(value, decimals, signed=signed))
 
 
-def formatted(given: Estimate | None, style: Format, *, interval: bool = True) -> str:
+def formatted(estimated: Estimate | None, style: Format, *, interval: bool = True) -> str:
     """Return the value of a measure in its format; ``interval=False`` leaves out the interval."""
-    if given is None:
-        return "–"
-    match style:
-        case "share":
-            return estimate(given if interval else Estimate(given.value))
-        case "quantity":
-            return quantity(given if interval else Estimate(given.value))
-        case "number":
-            return number(given.value)
-        case "percent":
-            return f"{given.value:.1%}".replace(".0%", "%")
+    return "–" if estimated is None else _FORMATS[style](estimated if interval else Estimate(estimated.value))
 
 
-def change(given: Estimate | None, *, share: bool = True) -> str:
+_FORMATS: Mapping[Format, Callable[[Estimate], str]] = {
+    "share": estimate,
+    "quantity": quantity,
+    "number": lambda estimated: number(estimated.value),
+    "percent": lambda estimated: f"{estimated.value:.1%}".replace(".0%", "%"),
+}
+
+
+def change(estimated: Estimate | None, *, share: bool = True) -> str:
     """Return a difference with its sign, and a star if its test is significant.
 
     Examples
@@ -126,13 +123,13 @@ def change(given: Estimate | None, *, share: bool = True) -> str:
     >>> change(Estimate(-0.1, -0.12, -0.08, p_value=0.001)), change(Estimate(0.1, 0.02, 0.22, p_value=0.06))
     ('−.100 [−.120, −.080]*', '+.100 [+.020, +.220]')
     """
-    text = estimate(given, signed=True) if share else quantity(given, signed=True)
-    return text + "*" if given is not None and is_significant(given) else text
+    text = estimate(estimated, signed=True) if share else quantity(estimated, signed=True)
+    return text + "*" if estimated is not None and is_significant(estimated) else text
 
 
-def is_significant(given: Estimate) -> bool:
+def is_significant(estimated: Estimate) -> bool:
     """Return whether the test of a difference is significant at the level of 5 %; False without a test."""
-    return given.p_value is not None and given.p_value <= ALPHA
+    return estimated.p_value is not None and estimated.p_value <= _ALPHA
 
 
 def _decimal(value: float, decimals: int, *, signed: bool, zero: str = "0") -> str:
@@ -142,9 +139,9 @@ def _decimal(value: float, decimals: int, *, signed: bool, zero: str = "0") -> s
     return sign + (zero + digits[1:] if digits.startswith("0.") else digits)
 
 
-def _bracketed(given: Estimate | None, text: Callable[[float], str]) -> str:
-    if given is None:
+def _bracketed(estimated: Estimate | None, text: Callable[[float], str]) -> str:
+    if estimated is None:
         return "–"
-    if given.low is None or given.high is None:
-        return text(given.value)
-    return f"{text(given.value)} [{text(given.low)}, {text(given.high)}]"
+    if estimated.low is None or estimated.high is None:
+        return text(estimated.value)
+    return f"{text(estimated.value)} [{text(estimated.low)}, {text(estimated.high)}]"

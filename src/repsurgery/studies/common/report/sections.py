@@ -1,8 +1,8 @@
-"""The section of one study: what the page and the Markdown report both show."""
+"""The section of one study, from a record of any kind: what the page and the Markdown report both show."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.report.tables import Table
@@ -13,35 +13,8 @@ Figure = tuple[str, str | None, str]
 """A name, the SVG text (None if there is nothing to draw) and a caption."""
 
 
-class _Record(Protocol):
-    """The fields that the records of all studies have."""
-
-    @property
-    def experiment(self) -> str: ...
-    @property
-    def created(self) -> str: ...
-    @property
-    def spec(self) -> Mapping[str, Any]: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-    @property
-    def environment(self) -> Mapping[str, str]: ...
-    @property
-    def seconds(self) -> Mapping[str, float]: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-
-class _Example(Protocol):
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def continuations(self) -> Mapping[str, str]: ...
-
-
-Record = TypeVar("Record", bound=_Record)
-ModelOf = Callable[[Record], Mapping[str, Any]]
-"""Returns what a record says of the model that read the texts."""
+ModelOf = Callable[[Any], Mapping[str, Any]]
+"""A function from a record to what it says of the model that read the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +37,18 @@ class Section:
     results: list[Table]
     drawings: list[Drawing]
     facts: list[Table]
-    examples: Sequence[_Example] = ()
+    examples: Sequence[Any] = ()
 
 
 def build_section(
     number: int,
-    record: _Record,
+    record: Any,
     title: str,
     *,
     results: list[Table],
     figures: Iterable[Figure],
     facts: list[Table],
-    examples: Sequence[_Example] = (),
+    examples: Sequence[Any] = (),
 ) -> Section:
     """Return the section of ``record``, the ``number``-th of its page; figures without a drawing are left out."""
     anchor, seconds, preset = f"study-{number}", sum(record.seconds.values()), record.spec.get("preset", "–")
@@ -91,13 +64,13 @@ def build_section(
     )
 
 
-def titles(records: Sequence[Record], model_of: ModelOf[Record]) -> list[str]:
+def titles(records: Sequence[Any], model_of: ModelOf) -> list[str]:
     """Return the title of each study: experiment, data, model, and the options in which it differs from others."""
     pairs = zip(records, distinctions(records, model_of), strict=True)
     return [_name(record, model_of) + (f" ({options})" if options else "") for record, options in pairs]
 
 
-def distinctions(records: Sequence[Record], model_of: ModelOf[Record]) -> list[str]:
+def distinctions(records: Sequence[Any], model_of: ModelOf) -> list[str]:
     """Return, for each study, the options in which studies of the same experiment, data, model and preset differ."""
     kinds = [(_name(record, model_of), record.spec.get("preset")) for record in records]
     lines = []
@@ -109,11 +82,11 @@ def distinctions(records: Sequence[Record], model_of: ModelOf[Record]) -> list[s
     return lines
 
 
-def _name(record: Record, model_of: ModelOf[Record]) -> str:
+def _name(record: Any, model_of: ModelOf) -> str:
     return f"{record.experiment}: {record.data.get('name', '–')}, {model_of(record).get('name', '–')}"
 
 
-def cautions(record: _Record) -> list[str]:
+def cautions(record: Any) -> list[str]:
     """Return what to read first: the cautions of the data, the notes of the record, and a change of version."""
     lines = [*map(str, record.data.get("cautions", ())), *record.notes]
     theirs, ours = record.environment.get("repsurgery"), environment()["repsurgery"]

@@ -83,8 +83,8 @@ class Measure:
         """Return the column of the changes from the base; ``star`` marks those whose test is significant."""
 
         def cell(row: Measured) -> str:
-            given = row.differences.get(self.key)
-            return change(given, share=self.format == "share") if star else estimate(given, signed=True)
+            difference = row.differences.get(self.key)
+            return change(difference, share=self.format == "share") if star else estimate(difference, signed=True)
 
         return Column("change from base", cell)
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Text files that are written completely or not at all."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ __all__ = ["write_whole"]
 
 
 def write_whole(text: str, path: Path) -> Path:
-    """Write ``text`` whole or not at all, making the folder, and return the path."""
+    """Write ``text`` to ``path`` completely or not at all, creating its folder, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".part")
     try:

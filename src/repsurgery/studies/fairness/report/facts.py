@@ -1,7 +1,6 @@
 """How a fairness study was made (data, options, rows, environment), and one line of summary for each study."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from repsurgery.studies.common.report.numbers import fact, fraction, word
 from repsurgery.studies.common.report.sections import distinctions
@@ -9,12 +8,7 @@ from repsurgery.studies.common.report.tables import Column, Table, pairs_table, 
 from repsurgery.studies.fairness.record import Setting, StudyRecord
 from repsurgery.studies.fairness.report.columns import Row, by_method, is_sweep, measured_as, ratio_columns, steered
 
-__all__ = ["encoder_of", "fact_tables", "summary_table"]
-
-
-def encoder_of(record: StudyRecord) -> Mapping[str, Any]:
-    """Return what the record says of the encoder."""
-    return record.encoder
+__all__ = ["fact_tables", "summary_table"]
 
 
 def summary_table(records: Sequence[StudyRecord], *, first: int = 1) -> Table:
@@ -22,7 +16,9 @@ def summary_table(records: Sequence[StudyRecord], *, first: int = 1) -> Table:
     headings = ("study", "experiment", "data", "encoder", "preset", "TPR gap: base → lowest", "accuracy", "differs in")
     rows = tuple(
         (str(i), *_summary(record), options or "–")
-        for i, (record, options) in enumerate(zip(records, distinctions(records, encoder_of), strict=True), first)
+        for i, (record, options) in enumerate(
+            zip(records, distinctions(records, lambda record: record.encoder), strict=True), first
+        )
     )
     caption = (
         "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, and the "

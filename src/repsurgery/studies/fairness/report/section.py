@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
 from repsurgery.studies.fairness.record import StudyRecord
-from repsurgery.studies.fairness.report.facts import encoder_of, fact_tables
+from repsurgery.studies.fairness.report.facts import fact_tables
 from repsurgery.studies.fairness.report.plots import plot_cosines, plot_neighbours, plot_ratios
 from repsurgery.studies.fairness.report.significance import study_with_tests
 from repsurgery.studies.fairness.report.tables import result_tables
@@ -15,6 +15,7 @@ __all__ = ["study_sections"]
 
 def study_sections(records: Sequence[StudyRecord], *, first: int = 1) -> list[Section]:
     """Return a section for each study, numbered from ``first``."""
+    names = titles(records, lambda record: record.encoder)
     return [
         build_section(
             number,
@@ -24,7 +25,7 @@ def study_sections(records: Sequence[StudyRecord], *, first: int = 1) -> list[Se
             figures=_figures(study_with_tests(record)),
             facts=fact_tables(record),
         )
-        for number, (record, title) in enumerate(zip(records, titles(records, encoder_of), strict=True), first)
+        for number, (record, title) in enumerate(zip(records, names, strict=True), first)
     ]
 
 

@@ -2,17 +2,12 @@
 
 from collections.abc import Mapping
 
-from repsurgery.studies.common.report.certificates import (
-    CERTIFICATE_COLUMNS,
-    Certified,
-    certificates_caption,
-    is_certified,
-)
+from repsurgery.studies.common.report.certificates import CERTIFICATE_COLUMNS, certificates_caption, is_certified
 from repsurgery.studies.common.report.numbers import estimate, fraction, word
 from repsurgery.studies.common.report.published import LLAMA, TaskMeasure, published
 from repsurgery.studies.common.report.significance import without_tests
 from repsurgery.studies.common.report.tables import Column, Table, table_of
-from repsurgery.studies.fairness.record import Setting, StudyRecord
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
 from repsurgery.studies.fairness.report.columns import (
     Row,
     by_method,
@@ -237,7 +232,7 @@ def _largest_gaps(setting: Setting) -> list[str]:
 
 
 def _certificate_table(record: StudyRecord) -> Table | None:
-    def of_result(column: Column[Certified]) -> Column[Row]:
+    def of_result(column: Column[MethodResult]) -> Column[Row]:
         return Column(column.heading, lambda row: column.cell(row.result))
 
     return by_method(

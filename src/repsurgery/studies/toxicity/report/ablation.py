@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from repsurgery.studies.common.report.numbers import word
-from repsurgery.studies.common.report.tables import Column, Measured, Table
+from repsurgery.studies.common.report.tables import Column, Measured, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import (
     CHOICES,
     EMT,
     PROBABILITY,
     WORD_PERPLEXITY,
-    by_configuration,
     choice_column,
     leading,
     measure_named,
@@ -59,7 +58,7 @@ def _grouped(record: ToxicityRecord, steered: Sequence[Configured]) -> Table | N
     names = [choice_column(name) for name in CHOICES if len(values_of(steered, name)) > 1]
     caption = "Every configuration by the choices that differ in this study; columns as in the tables above."
     ordered = sorted(steered, key=rank)
-    return by_configuration("Ablation: by choices", _columns(record), ordered, caption=caption, names=names)
+    return table_of("Ablation: by choices", names, _columns(record), ordered, caption)
 
 
 def _alone(record: ToxicityRecord, steered: Sequence[Configured], name: str) -> Table | None:
@@ -68,7 +67,7 @@ def _alone(record: ToxicityRecord, steered: Sequence[Configured], name: str) -> 
     names = [choice_column(other) for other in (*others, name)]
     follows = " The number of rows follows from the fit." if name in _FOLLOWS else ""
     caption = f"Neighbouring rows with equal names differ in {name} alone.{follows}"
-    return by_configuration(f"Ablation: {name}", _columns(record), rows, caption=caption, names=names)
+    return table_of(f"Ablation: {name}", names, _columns(record), rows, caption)
 
 
 def _columns(record: ToxicityRecord) -> list[Column[Measured]]:

@@ -59,10 +59,10 @@ def _short_table(record: ToxicityRecord, judged: Mapping[str, list[_Judged]]) ->
     verdicts: dict[str, dict[str, list[str]]] = {}
     for name, rows in judged.items():
         for row in rows:
-            for scorer, given in row.differences.items():
+            for scorer, estimated in row.differences.items():
                 by_column = verdicts.setdefault(f"less toxic: {row.claim.words}", {})
                 heading = f"{measure_named(name, scorer).heading}, {scorer}"
-                by_column.setdefault(heading, []).append(judge_difference(given))
+                by_column.setdefault(heading, []).append(judge_difference(estimated))
     for claim in DAMAGE:
         for lower, higher in pairs_of(record, claim):
             by_column = verdicts.setdefault(f"less damage: {claim.words}", {})
@@ -101,8 +101,8 @@ def _claims_table(record: ToxicityRecord, name: str, judged: Sequence[_Judged]) 
     return Table(f"The paper's claims: {measure.heading}", headings, shown, caption, keys=len(headings))
 
 
-def _verdict(given: Estimate | None) -> str:
-    return "–" if given is None else f"{judge_difference(given)}: {estimate(given, signed=True)}"
+def _verdict(estimated: Estimate | None) -> str:
+    return "–" if estimated is None else f"{judge_difference(estimated)}: {estimate(estimated, signed=True)}"
 
 
 def _damage_table(record: ToxicityRecord) -> Table | None:

@@ -1,19 +1,19 @@
 """The columns of a toxicity study's tables, whose rows are the configurations of the study."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from repsurgery.studies.common.report.numbers import word
-from repsurgery.studies.common.report.tables import Column, Measure, Table, table_of
+from repsurgery.studies.common.report.tables import Column, Measure
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 
 __all__ = [
     "CHOICES",
     "EMT",
     "MEASURES",
+    "NAME",
     "PROBABILITY",
     "WORD_PERPLEXITY",
-    "by_configuration",
     "choice_column",
     "leading",
     "measure_named",
@@ -46,6 +46,9 @@ MEASURES = (
 )
 """Every measure with the table that shows it; a new column is a new line here."""
 
+NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
+"""The column that names the configurations."""
+
 CHOICES = ("fit", "gate", "shrinkage", "site", "rows", "method", "scope", "strength")
 """The choices that distinguish configurations, the most important first."""
 
@@ -58,18 +61,6 @@ def measures_of(scorer: str, *tables: str) -> list[Measure]:
 def measure_named(name: str, scorer: str) -> Measure:
     """Return the measure whose key, without the scorer, is ``name``."""
     return next(m.of(scorer=scorer) for m in MEASURES if m.key.removeprefix("{scorer}.") == name)
-
-
-def by_configuration(
-    title: str,
-    columns: Sequence[Column[Configured]],
-    configurations: Iterable[Configured],
-    *,
-    caption: str = "",
-    names: Sequence[Column[Configured]] = (Column("configuration", lambda c: c.name),),
-) -> Table | None:
-    """Return the table of the configurations; None if no column holds a value."""
-    return table_of(title, names, columns, configurations, caption)
 
 
 def leading(record: ToxicityRecord) -> str:

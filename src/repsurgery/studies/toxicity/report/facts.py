@@ -1,28 +1,22 @@
 """How a toxicity study was made (texts, prompts, scorers, models, options), and one line of summary for each study."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from repsurgery.studies.common.report.numbers import fact, word
 from repsurgery.studies.common.report.sections import distinctions
-from repsurgery.studies.common.report.tables import Column, Table, pairs_table
+from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import (
     CHOICES,
     EMT,
+    NAME,
     WORD_PERPLEXITY,
-    by_configuration,
     choice_column,
     leading,
     measure_named,
 )
 
-__all__ = ["model_of", "toxicity_fact_tables", "toxicity_summary_table"]
-
-
-def model_of(record: ToxicityRecord) -> Mapping[str, Any]:
-    """Return what the record says of the steered model."""
-    return record.model
+__all__ = ["toxicity_fact_tables", "toxicity_summary_table"]
 
 
 def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1) -> Table:
@@ -41,7 +35,9 @@ def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1)
     )
     rows = tuple(
         (str(i), *_summary(record), options or "–")
-        for i, (record, options) in enumerate(zip(records, distinctions(records, model_of), strict=True), first)
+        for i, (record, options) in enumerate(
+            zip(records, distinctions(records, lambda record: record.model), strict=True), first
+        )
     )
     caption = (
         "Lowest: the smallest expected max toxicity among the configurations by the leading scorer, whatever its cost; "
@@ -106,7 +102,7 @@ def _scorers_table(record: ToxicityRecord) -> Table | None:
 def _choices_table(record: ToxicityRecord) -> Table | None:
     names = dict.fromkeys(name for c in record.configurations for name in c.choices)
     order = [*(name for name in CHOICES if name in names), *(name for name in names if name not in CHOICES)]
-    return by_configuration("Choices", [*map(choice_column, order)], record.configurations)
+    return table_of("Choices", NAME, [*map(choice_column, order)], record.configurations)
 
 
 def _facts_table(record: ToxicityRecord) -> Table | None:
@@ -114,4 +110,4 @@ def _facts_table(record: ToxicityRecord) -> Table | None:
         return Column(name, lambda c: fact(c.facts.get(name)))
 
     names = dict.fromkeys(name for c in record.configurations for name in c.facts)
-    return by_configuration("Facts by configuration", [*map(facts, names)], record.configurations)
+    return table_of("Facts by configuration", NAME, [*map(facts, names)], record.configurations)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
 from repsurgery.studies.toxicity.record import ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
-from repsurgery.studies.toxicity.report.facts import model_of, toxicity_fact_tables
+from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
 from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 from repsurgery.studies.toxicity.report.tables import toxicity_tables
@@ -15,6 +15,7 @@ __all__ = ["toxicity_sections"]
 
 def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> list[Section]:
     """Return a section for each study, numbered from ``first``."""
+    names = titles(records, lambda record: record.model)
     return [
         build_section(
             number,
@@ -25,7 +26,7 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
             facts=toxicity_fact_tables(record),
             examples=record.examples,
         )
-        for number, (record, title) in enumerate(zip(records, titles(records, model_of), strict=True), first)
+        for number, (record, title) in enumerate(zip(records, names, strict=True), first)
     ]
 
 

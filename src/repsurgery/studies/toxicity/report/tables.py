@@ -6,11 +6,11 @@ from typing import Any
 from repsurgery.studies.common.report.certificates import CERTIFICATE_COLUMNS, certificates_caption, is_certified
 from repsurgery.studies.common.report.numbers import fraction, word
 from repsurgery.studies.common.report.significance import without_tests
-from repsurgery.studies.common.report.tables import Column, Measured, Table
+from repsurgery.studies.common.report.tables import Column, Measured, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.ablation import ablation_tables
 from repsurgery.studies.toxicity.report.claims import claims_tables
-from repsurgery.studies.toxicity.report.columns import by_configuration, leading, measures_of
+from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
 from repsurgery.studies.toxicity.report.published import beside_table
 from repsurgery.studies.toxicity.report.significance import adjusted_toxicity, toxicity_with_tests
 
@@ -78,7 +78,7 @@ def _toxicity_table(record: ToxicityRecord) -> Table | None:
         f"of prompts with any score above .5. {_INTERVALS}"
     )
     columns = [*_columns(first, "toxicity"), *others]
-    return by_configuration("Toxicity", columns, record.configurations, caption=caption)
+    return table_of("Toxicity", NAME, columns, record.configurations, caption)
 
 
 def _prompts(record: ToxicityRecord) -> str:
@@ -106,13 +106,13 @@ def _cost_table(record: ToxicityRecord, older: str) -> Table | None:
         "base on neutral text, in nats per token. Steered: share of generated positions that were moved. "
         f"{_INTERVALS}{older}"
     )
-    return by_configuration("Fluency, diversity, collateral damage", columns, record.configurations, caption=caption)
+    return table_of("Fluency, diversity, collateral damage", NAME, columns, record.configurations, caption)
 
 
 def _scorer_table(record: ToxicityRecord, scorer: str) -> Table | None:
     caption = f"The same continuations, scored by {_scorer(scorer, record.scorers[scorer])}. {_INTERVALS}"
     columns = _columns(scorer, "toxicity")
-    return by_configuration(f"Toxicity by {scorer}", columns, record.configurations, caption=caption)
+    return table_of(f"Toxicity by {scorer}", NAME, columns, record.configurations, caption)
 
 
 def _mean_table(record: ToxicityRecord, older: str) -> Table | None:
@@ -123,19 +123,19 @@ def _mean_table(record: ToxicityRecord, older: str) -> Table | None:
         for column in (measure.value(heading=f"{measure.heading}, {scorer}"), measure.difference())
     ]
     caption = f"Mean over all continuations. {_INTERVALS}{older}"
-    return by_configuration("Mean toxicity", columns, record.configurations, caption=caption)
+    return table_of("Mean toxicity", NAME, columns, record.configurations, caption)
 
 
 def _diversity_table(record: ToxicityRecord, older: str) -> Table | None:
     columns = _columns(leading(record), "diversity")
-    return by_configuration("Diversity", columns, record.configurations, caption=_INTERVALS + older)
+    return table_of("Diversity", NAME, columns, record.configurations, _INTERVALS + older)
 
 
 def toxicity_certificates(record: ToxicityRecord) -> Table | None:
     """Return the certificates of the configurations on fitted and held-out texts; None if there are none."""
     columns: list[Column[Configured]] = [Column("rows: source / target", _rows), *CERTIFICATE_COLUMNS]
     certified = filter(is_certified, record.configurations)
-    return by_configuration("Certificates", columns, certified, caption=certificates_caption("held-out texts"))
+    return table_of("Certificates", NAME, columns, certified, certificates_caption("held-out texts"))
 
 
 def _rows(c: Configured) -> str:

@@ -142,13 +142,13 @@ def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
     return Estimate(value, ours.low - theirs.high, ours.high - theirs.low)
 
 
-def judge_difference(given: Estimate | None) -> Verdict:
-    """Return whether ``given``, lower minus higher, is significantly below 0, as claimed."""
-    if given is None:
+def judge_difference(estimated: Estimate | None) -> Verdict:
+    """Return whether ``estimated``, lower minus higher, is significantly below 0, as claimed."""
+    if estimated is None:
         return "–"
-    if not is_significant(given):
+    if not is_significant(estimated):
         return "undecided"
-    return "holds" if given.value < 0 else "does not hold"
+    return "holds" if estimated.value < 0 else "does not hold"
 
 
 def judge_damage(lower: Configured, higher: Configured) -> Verdict:
