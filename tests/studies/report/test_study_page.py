@@ -136,7 +136,7 @@ def test_without_a_record_nothing_is_written(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_studies_of_one_kind_are_told_apart_by_what_differs(tmp_path):
+def test_studies_of_one_kind_are_distinguished_by_the_options_that_differ(tmp_path):
     plain = {"preset": "paper", "fit_weights": "rows", "seed": 0, "ratios": [0.5]}
     records = [bios_record(spec=plain), bios_record(spec={**plain, "fit_weights": "balanced"})]
     text = write_study_report(records, tmp_path).read_text()

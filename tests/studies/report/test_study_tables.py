@@ -139,7 +139,7 @@ def test_cautions_of_the_data_come_before_the_notes_of_the_run():
     assert cautions(bios_record()) == ["Gender is binary in this data.", "One run, one seed."]
 
 
-def test_another_version_is_told():
+def test_another_version_gives_a_caution():
     assert "made by repsurgery 0.0.0-other" in cautions(bios_record(environment={"repsurgery": "0.0.0-other"}))[-1]
     assert "does not say" in cautions(bios_record(environment={}))[-1]
 

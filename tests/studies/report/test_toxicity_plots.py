@@ -82,7 +82,7 @@ def test_shifts_are_sorted_differences_of_prompts_scored_twice():
     assert _shifts(base, replace(other, maxima={"s": [0.1]}), "s") == []
 
 
-def test_at_most_six_configurations_are_told_apart_by_their_shifts():
+def test_shifts_of_at_most_six_configurations_are_drawn():
     record = toxicity_record()
     words = texts(plot_shifts(record))
     names = [c.name for c in record.configurations[1:]]
