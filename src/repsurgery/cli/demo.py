@@ -20,10 +20,10 @@ def demo(
     check_output_folder(out, inputs=[Path(model)], writes=["index.html"])
     console = Console()
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
-    from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
     from repsurgery.studies.demo.page import write_report
     from repsurgery.studies.demo.run import run_demo
     from repsurgery.studies.demo.scale import FULL, QUICK
+    from repsurgery.studies.demo.tables import certificates_table, outcomes_table
 
     record = run_demo(
         model=model,

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
-from repsurgery.studies.common.report.tables import certificate_table, certificates_table, number, outcomes_table
+from repsurgery.studies.common.report.certificates import certificate_table
+from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.demo.steerings import Split, fit_all
+from repsurgery.studies.demo.tables import certificates_table, outcomes_table
 from tests.strategies import make_concept
 from tests.studies.report.records import small_record
 

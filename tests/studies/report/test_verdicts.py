@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.fairness.report.significance import study_with_tests
 from repsurgery.studies.fairness.report.verdicts import (
     direction,
     judge,
@@ -13,7 +14,6 @@ from repsurgery.studies.fairness.report.verdicts import (
     judge_value,
     same_model,
 )
-from repsurgery.studies.significance import study_with_tests
 from tests.studies.report.studies import bios_record, dialect_record, method_result, record_of, setting_of, sweep_result
 
 LLAMA = {"name": "meta-llama/Llama-2-7b-hf"}

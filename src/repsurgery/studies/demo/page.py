@@ -5,10 +5,10 @@ from html import escape
 from pathlib import Path
 
 from repsurgery.checkpoint import write_text
-from repsurgery.studies.common.report.html import bullets, document, figure, pairs, table
-from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
+from repsurgery.studies.demo.html import bullets, document, figure, pairs, table
 from repsurgery.studies.demo.plots import plot_clouds, plot_tradeoff
 from repsurgery.studies.demo.record import DemoRecord
+from repsurgery.studies.demo.tables import certificates_table, outcomes_table
 
 __all__ = ["page", "write_report"]
 

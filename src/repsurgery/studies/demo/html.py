@@ -7,7 +7,7 @@ from importlib import resources
 
 from repsurgery.studies.common.report.tables import Table
 
-__all__ = ["bullets", "document", "figure", "folded", "grid", "pairs", "table"]
+__all__ = ["bullets", "document", "figure", "grid", "pairs", "table"]
 
 _UNTOUCHED = {"base", "untouched"}
 """Names of rows without surgery, which the page shades."""
@@ -15,7 +15,7 @@ _UNTOUCHED = {"base", "untouched"}
 
 def document(title: str, parts: Iterable[str]) -> str:
     """Return a whole page; the parts are HTML already, the title is text."""
-    style = (resources.files(__package__) / "page.css").read_text(encoding="utf-8")
+    style = (resources.files("repsurgery.studies.common.report") / "templates" / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -50,12 +50,6 @@ def _cell(tag: str, index: int, text: str, keys: int) -> str:
 
 def _caption(shown: Table) -> str:
     return f'\n<p class="caption">{escape(shown.caption)}</p>' if shown.caption else ""
-
-
-def folded(shown: Table) -> str:
-    """Return a long table that opens on a click."""
-    summary = f"<summary>{escape(shown.title)}</summary>"
-    return f"<details>{summary}\n{grid(shown)}{_caption(shown)}</details>"
 
 
 def figure(svg: str, caption: str) -> str:
