@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -11,15 +10,23 @@ from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.batching import (
+    Tokens,
+    check_texts,
+    encode,
+    entry_device,
+    evaluating,
+    pad,
+    pad_id,
+    run_batches,
+    sorted_batches,
+)
 from repsurgery.lm.generate.prefill import read_once
 from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
-from repsurgery.lm.steer.placing import sites_of
 from repsurgery.lm.steer.positions import Positions
-from repsurgery.lm.steer.steer import steer
-from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "generate", "prompt_tokens", "steered"]
+__all__ = ["Generation", "generate", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,7 @@ def generate(
             found[item] = Generation(prompts[index], index, sample, text, tuple(kept), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
-    with evaluating(model), steered(model, steering, strength=strength, positions=positions):
+    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
         run_batches(sorted_batches(lengths, batch_size), run, progress=progress, label="generating")
     return [found[item] for item in range(n * len(prompts))]
 
@@ -128,15 +135,6 @@ def prompt_tokens(model: nn.Module, tokenizer: Any, generations: Sequence[Genera
         for i, tokens in zip(unknown, encode(model, tokenizer, texts, max_length=None, caller=caller), strict=True):
             found[i] = tokens
     return found
-
-
-def steered(
-    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
-) -> AbstractContextManager[object]:
-    """Return the block in which ``steering`` holds: none, sites by name, or one steering at its site or "final"."""
-    if steering is None:
-        return nullcontext()
-    return steer(model, sites_of(steering), strength=strength, positions=positions)
 
 
 def _continue(

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from repsurgery.lm.load.folder import sha256
-from repsurgery.lm.steer.standin import behind
+from repsurgery.lm.sites.wrappers import behind
 
 __all__ = ["fingerprint", "tokenizer_fingerprint"]
 

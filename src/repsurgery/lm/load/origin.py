@@ -10,7 +10,8 @@ from torch import nn
 
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.wheel import EMBEDDED
-from repsurgery.lm.sites.names import resolve_site, unwrapped
+from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.origin import Origin
 
 __all__ = ["architecture", "model_name", "origin_of", "plain_model_name"]

@@ -14,12 +14,11 @@ from torch import nn
 from repsurgery.arrays import Label, check_labels
 from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.batching import Tokens, check_texts, encode, evaluating, run_batches, sorted_batches
 from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.read.states import Pooling, check_pooling, reader
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.forward_context import found_on_file
-from repsurgery.lm.texts import Tokens, check_texts, encode, sorted_batches
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 

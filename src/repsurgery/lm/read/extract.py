@@ -13,12 +13,11 @@ from torch import nn
 
 from repsurgery.errors import CacheWarning, FileFormatError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.batching import check_texts, encode, evaluating, run_batches, sorted_batches
 from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
 from repsurgery.lm.read.states import check_pooling, reader
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.forward_context import found_on_file
-from repsurgery.lm.texts import check_texts, encode, sorted_batches
 
 __all__ = ["extract"]
 

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.batching import evaluating, run_batches, sorted_batches
 from repsurgery.lm.generate.generate import Generation, prompt_tokens
 from repsurgery.lm.read.states import reader
-from repsurgery.lm.texts import sorted_batches
 
 __all__ = ["states_along"]
 

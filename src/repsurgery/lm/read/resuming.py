@@ -17,9 +17,8 @@ from torch import nn
 
 from repsurgery.errors import IdentityWarning
 from repsurgery.lm.load.fingerprint import fingerprint
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.lm.steer.forward_context import steering_in_force
-from repsurgery.lm.steer.standin import behind
 
 __all__ = ["SAVE_SECONDS", "folder_of", "uninterrupted"]
 

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError
-from repsurgery.lm.batching import entry_device
-from repsurgery.lm.sites.names import Site, reading_model, resolve_site, unwrapped
-from repsurgery.lm.sites.wrappers import virtual_tokens
+from repsurgery.lm.batching import Tokens, entry_device, pad, pad_id
+from repsurgery.lm.sites.names import Site, reading_model, resolve_site
+from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
 from repsurgery.lm.steer.torch_maps import to_rows
-from repsurgery.lm.texts import Tokens, pad, pad_id
 
 __all__ = ["Pooling", "Reader", "check_pooling", "reader"]
 
