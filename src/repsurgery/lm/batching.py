@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -18,11 +18,13 @@ from repsurgery.lm.sites.wrappers import behind
 
 __all__ = [
     "Tokens",
+    "check_count",
     "check_texts",
     "context_length",
     "encode",
     "entry_device",
     "evaluating",
+    "map_batches",
     "pad",
     "pad_id",
     "run_batches",
@@ -30,6 +32,7 @@ __all__ = [
     "split_texts",
 ]
 
+Result = TypeVar("Result")
 Tokens = list[int]
 NO_LIMIT = 10**6
 """Context length of models and tokenizers that state none; tokenizers then report 10³⁰."""
@@ -51,6 +54,13 @@ def check_texts(texts: Iterable[str], *, caller: str) -> list[str]:
         if not text.strip():
             raise TextError(f"{caller} got an empty text at index {i}. Drop it together with its label.")
     return texts
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return ``value`` if it is a whole number of at least 1, else raise an error that names the parameter."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+    return value
 
 
 def encode(
@@ -123,8 +133,7 @@ def pad(rows: Sequence[Tokens], *, token: int, side: Literal["left", "right"]) -
 
 def sorted_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
     """Return the indices in batches of ``size``, longest first: with little padding, and the largest batch first."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ParameterError(f"batch_size is {size!r}; it must be a whole number of at least 1.")
+    check_count("batch_size", size)
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     return [order[start : start + size] for start in range(0, len(order), size)]
 
@@ -211,6 +220,24 @@ def run_batches(
                 _warn(len(batch), largest, label)
             else:
                 bar.update(len(batch))
+
+
+def map_batches(
+    lengths: Sequence[int],
+    run: Callable[[list[int]], Sequence[Result]],
+    *,
+    batch_size: int,
+    progress: bool,
+    label: str,
+) -> list[Result]:
+    """Return the result of each item, in order, where ``run`` returns the results of a batch of indices."""
+    results: dict[int, Result] = {}
+
+    def store(batch: list[int]) -> None:
+        results.update(zip(batch, run(batch), strict=True))
+
+    run_batches(sorted_batches(lengths, batch_size), store, progress=progress, label=label)
+    return [results[i] for i in range(len(lengths))]
 
 
 def _out_of_memory(error: BaseException) -> bool:

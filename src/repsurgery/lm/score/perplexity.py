@@ -11,6 +11,7 @@ from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.batching import (
+    check_count,
     check_texts,
     context_length,
     entry_device,
@@ -130,8 +131,8 @@ def document_perplexity(
     owners, windows = _windows(tokenizer, texts, length)
     counts = (
         sum(len(window.targets) for window in windows),
-        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else _count("words", words),
-        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else _count("bytes", bytes),
+        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else check_count("words", words),
+        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else check_count("bytes", bytes),
     )
     sums = {name: [0.0] * len(texts) for name in steerings}
 
@@ -234,12 +235,6 @@ def _finite(values: torch.Tensor, name: str) -> torch.Tensor:
             "model in a wider dtype."
         )
     return values
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
-    return value
 
 
 def _exp(x: float) -> float:

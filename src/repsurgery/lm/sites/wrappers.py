@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
 
 __all__ = ["SteeredModel", "behind", "is_peft", "outermost_models", "unwrapped", "virtual_tokens"]
 
@@ -129,6 +128,8 @@ def virtual_tokens(model: Any) -> int:
 
 def outermost_models(model: nn.Module) -> list[nn.Module]:
     """Return the transformers models in ``model`` that are not part of another; ``model`` itself if there are none."""
+    from transformers import PreTrainedModel  # imported here because it takes longer than all of this package
+
     models: list[nn.Module] = []
     inside: set[int] = set()
     for module in model.modules():

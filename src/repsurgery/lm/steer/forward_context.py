@@ -149,8 +149,8 @@ class ForwardContext:
                 with acting_for(thread):
                     if self.in_force() != blocks:
                         raise PassError(
-                            "The backward pass of a checkpointed model runs its layers again, and the steering "
-                            "in force has changed. Call backward() inside the same `with lm.steer(...)` block as the forward."
+                            "The backward pass of a checkpointed model runs its layers again, and the steering in "
+                            "force has changed. Call backward() in the same `with lm.steer(...)` block as the forward."
                         )
                     before, self._passes.running = self._passes.running, running
                     try:
