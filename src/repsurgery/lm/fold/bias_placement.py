@@ -14,7 +14,7 @@ from repsurgery.affine import AffineMap, Translation
 from repsurgery.errors import SingularMapError
 from repsurgery.lm.fold.fold_points import FoldPoint, fold_points
 from repsurgery.lm.fold.weights import matrix_of, store
-from repsurgery.lm.sites.families import FAMILIES, UNLISTED, family_of
+from repsurgery.lm.sites.families import family_named, family_of
 from repsurgery.lm.steer.torch_maps import to_tensor
 
 __all__ = ["add_bias_by_switch", "place_in_norm", "portable_sites"]
@@ -98,8 +98,8 @@ def _switches(model: nn.Module) -> list[str]:
         return []
     config: Any = model.config
     text = config.get_text_config()
-    family = FAMILIES.get(text.model_type, UNLISTED)
-    return [name for name in family.bias_switches if getattr(text, name, None) is False]
+    switches = family_named(text.model_type).bias_switches
+    return [name for name in switches if getattr(text, name, None) is False]
 
 
 def _new_biases(model: nn.Module, config: Any) -> dict[str, torch.Size]:

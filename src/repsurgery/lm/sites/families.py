@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["FAMILIES", "UNLISTED", "Family", "Paths", "family_of", "text_config"]
+__all__ = ["FAMILIES", "UNLISTED", "Family", "Paths", "family_named", "family_of", "text_config"]
 
 Paths = tuple[str, ...]
 """Alternatives: the first path that exists in a model is used."""
@@ -196,9 +196,14 @@ UNLISTED = Family()
 """The row of a model that is not in the table: it has no named sites, and every other column has its usual value."""
 
 
+def family_named(model_type: str) -> Family:
+    """Return the row of ``model_type``; `UNLISTED` where the table has none."""
+    return FAMILIES.get(model_type, UNLISTED)
+
+
 def family_of(model: Any) -> Family:
-    """Return the row of ``model``; `UNLISTED` where its configuration names no family of the table."""
-    return FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""), UNLISTED)
+    """Return the row of ``model``, by the ``model_type`` of its configuration."""
+    return family_named(getattr(getattr(model, "config", None), "model_type", ""))
 
 
 def text_config(model: Any) -> Any:
