@@ -64,13 +64,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def encode(
-    model: nn.Module,
-    tokenizer: Any,
-    texts: list[str],
-    *,
-    max_length: int | None,
-    room: int = 0,
-    caller: str,
+    model: nn.Module, tokenizer: Any, texts: list[str], *, max_length: int | None, room: int = 0, caller: str
 ) -> list[Tokens]:
     """Return the tokens of each text, including special tokens; the tokenizer is not changed.
 
@@ -88,9 +82,8 @@ def encode(
             + (f" with room for {room} new ones." if room else ".")
         )
     truncation = {"truncation": True, "max_length": max_length} if max_length is not None else {}
-    rows: list[Tokens] = tokenizer(texts, add_special_tokens=True, padding=False, verbose=False, **truncation)[
-        "input_ids"
-    ]
+    encoded = tokenizer(texts, add_special_tokens=True, padding=False, verbose=False, **truncation)
+    rows: list[Tokens] = encoded["input_ids"]
     for i, tokens in enumerate(rows):
         if not tokens:
             raise TextError(f"{caller} got a text without tokens at index {i}: {texts[i][:40]!r}. Drop it.")
@@ -187,12 +180,7 @@ def entry_device(model: nn.Module) -> torch.device:
 
 
 def run_batches(
-    batches: Sequence[list[int]],
-    run: Callable[[list[int]], None],
-    *,
-    progress: bool,
-    label: str,
-    done: int = 0,
+    batches: Sequence[list[int]], run: Callable[[list[int]], None], *, progress: bool, label: str, done: int = 0
 ) -> None:
     """Call ``run`` on each batch of indices; if one exceeds memory, halve it and every later batch of its size.
 
@@ -223,12 +211,7 @@ def run_batches(
 
 
 def map_batches(
-    lengths: Sequence[int],
-    run: Callable[[list[int]], Sequence[Result]],
-    *,
-    batch_size: int,
-    progress: bool,
-    label: str,
+    lengths: Sequence[int], run: Callable[[list[int]], Sequence[Result]], *, batch_size: int, progress: bool, label: str
 ) -> list[Result]:
     """Return the result of each item, in order, where ``run`` returns the results of a batch of indices."""
     results: dict[int, Result] = {}

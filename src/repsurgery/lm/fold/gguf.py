@@ -66,9 +66,9 @@ def to_gguf(
     The file holds the shift in float32 (test_the_control_vector_reads_back).
     """
     inner: Any = unwrapped(model)
-    wanted = as_steering(steering, caller="to_gguf").origin.site if site is None else site
-    if wanted is not None:
-        _block(inner, wanted)  # checked first: this error also explains a block that the model lacks
+    named = as_steering(steering, caller="to_gguf").origin.site if site is None else site
+    if named is not None:
+        _block(inner, named)  # checked first: this error also explains a block that the model lacks
     at = weight_placement(inner, steering, site, strength, caller="to_gguf")
     m, site = single_map(at.steering, at.strength, caller="to_gguf"), at.site
     shift = _shift_of(m)

@@ -149,7 +149,7 @@ def _require_known_classes(model: Any) -> None:
 def _auto_classes(model: Any) -> list[str]:
     names = []
     for name in AUTO_CLASSES:
-        known = getattr(transformers, name)._model_mapping.get(type(model.config), ())
-        if type(model) in (known if isinstance(known, (tuple, list)) else (known,)):
+        classes = getattr(transformers, name)._model_mapping.get(type(model.config), ())
+        if type(model) in (classes if isinstance(classes, (tuple, list)) else (classes,)):
             names.append(name)
     return names or ["AutoModel"]

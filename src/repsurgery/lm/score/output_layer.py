@@ -38,8 +38,8 @@ class OutputLayer:
         """Return log p(target) (n,) in float32 on the host, from final states (n, d) and tokens (n,)."""
         size = max(1, LOGITS // self._linear.weight.shape[0])
         parts = [
-            _log_likelihoods(self._logits(some), wanted)
-            for some, wanted in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
+            _log_likelihoods(self._logits(states), tokens)
+            for states, tokens in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
         ]
         return torch.cat(parts)
 

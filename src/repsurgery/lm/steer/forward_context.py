@@ -47,7 +47,7 @@ class ForwardContext:
     Attributes
     ----------
     blocks : tuple of Block
-        The open steering blocks of the model, in order of entering, for whatever thread.
+        The open steering blocks of the model, of every thread, in order of entering.
     """
 
     def __init__(self) -> None:

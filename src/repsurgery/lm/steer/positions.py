@@ -27,7 +27,7 @@ def check_positions(positions: Positions) -> Positions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """One forward pass: its tokens (batch, length), where they stand in the sequence, and which are padding.
+    """One forward pass: its tokens (batch, length), their place in the sequence, and which are padding.
 
     Attributes
     ----------
@@ -57,13 +57,13 @@ class Forward:
     role: str = "model"
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
-    def wanted(self, positions: Positions) -> torch.Tensor | bool:
+    def selected(self, positions: Positions) -> torch.Tensor | bool:
         """Return the selected positions: (batch, length) bool, True for all of them, False for none."""
         if positions not in self._known:
-            self._known[positions] = self._wanted(positions)
+            self._known[positions] = self._selected(positions)
         return self._known[positions]
 
-    def _wanted(self, positions: Positions) -> torch.Tensor | bool:
+    def _selected(self, positions: Positions) -> torch.Tensor | bool:
         if self.doubt is not None:
             return self._doubted(self.doubt, positions)
         if self.offset is None and self.prompt is not None and positions != "all":

@@ -68,8 +68,8 @@ class RowSteering:
         if self._gate is None:
             return self._mapped(X, self._only), n
         if n == 1:
-            wanted = self._maps.get(self._gate.of_one(X))
-            return (X, 0) if wanted is None else (self._mapped(X, wanted), 1)
+            m = self._maps.get(self._gate.of_one(X))
+            return (X, 0) if m is None else (self._mapped(X, m), 1)
         codes = self._gate(X)
         out, count = X, 0
         for code, m in self._maps.items():

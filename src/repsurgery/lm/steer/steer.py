@@ -183,4 +183,4 @@ def _selected(context: ForwardContext, state: torch.Tensor, positions: Positions
             f"A state of shape {tuple(state.shape)} does not hold one vector for each of {forward.batch} x "
             f"{forward.length} tokens. Steer a module that returns (batch, length, d)."
         )
-    return forward.wanted(positions)
+    return forward.selected(positions)
