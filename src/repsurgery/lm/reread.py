@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from repsurgery.gates import Gate
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.batching import entry_device, evaluating, pad, pad_id, run_batches, sorted_batches
 from repsurgery.lm.generate.generate import Generation, prompt_tokens
 from repsurgery.lm.sites.names import resolve_site
 from repsurgery.lm.steer.hooks import attach
 from repsurgery.lm.steer.torch_maps import to_rows
-from repsurgery.lm.texts import pad, pad_id, sorted_batches
 
 __all__ = ["Reread", "reread"]
 
