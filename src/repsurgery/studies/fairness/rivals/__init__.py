@@ -1,4 +1,4 @@
-"""Competing methods, implemented from their papers, for comparison."""
+"""Rival methods, implemented from their papers for comparison."""
 
 import lazy_loader
 
