@@ -58,7 +58,7 @@ def reproduce(
 ) -> None:
     """Run a study and write its record. Re-run to resume."""
     console = Console()
-    from repsurgery.studies.common.report.writing import write_whole
+    from repsurgery.checkpoint import write_text
     from repsurgery.studies.page import REPORT_FILES, write_study_report
     from repsurgery.studies.records import write_record
 
@@ -78,8 +78,8 @@ def reproduce(
     )
     path = write_record(record, out)
     toml = path.with_suffix(".toml")
-    if spec is None or not (toml.exists() and toml.samefile(spec)):  # never overwrite the specification of this run
-        write_whole(study.toml, toml)
+    if spec is None or not (toml.exists() and toml.samefile(spec)):  # a study repeated from its own specification
+        write_text(toml, study.toml)
     for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):

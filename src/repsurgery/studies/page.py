@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from repsurgery.checkpoint import write_text
 from repsurgery.errors import RecordError
 from repsurgery.studies.common.report import html, markdown
 from repsurgery.studies.common.report.facts import distinctions
 from repsurgery.studies.common.report.sections import Section, section_html, section_markdown
 from repsurgery.studies.common.report.tables import Table
-from repsurgery.studies.common.report.writing import write_whole
 from repsurgery.studies.fairness.record import StudyRecord
 from repsurgery.studies.fairness.report.facts import summary_table
 from repsurgery.studies.fairness.report.section import study_section
@@ -60,9 +60,9 @@ def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]
     page, text = _page(title, summaries, studies), _text(title, summaries, studies)
     for study in studies:
         for drawing in study.drawings:
-            write_whole(drawing.svg, Path(folder) / drawing.file)
-    write_whole(text, Path(folder) / "report.md")
-    return write_whole(page, Path(folder) / "index.html")
+            write_text(Path(folder) / drawing.file, drawing.svg)
+    write_text(Path(folder) / "report.md", text)
+    return write_text(Path(folder) / "index.html", page)
 
 
 def _title(fairness: list[StudyRecord], toxicity: list[ToxicityRecord]) -> str:

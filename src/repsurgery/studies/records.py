@@ -1,6 +1,5 @@
 """Records as JSON files: written once, never changed afterwards, and refused if they were changed."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -8,6 +7,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from repsurgery.checkpoint import digest as json_digest
+from repsurgery.checkpoint import write_text
 from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import read_checked
 
@@ -46,21 +47,17 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     results = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
     words = (record.experiment, record.data["name"], record.model_name, record.spec["preset"])
     path = Path(folder) / f"{'-'.join(_file_word(str(word)) for word in words)}-{results[:12]}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         read_record(path)  # raises if the file was altered
         return path
     text = json.dumps({"schema": SCHEMA, "digest": _digest(body), "record": body}, indent=1, ensure_ascii=False) + "\n"
-    fresh = path.with_suffix(".part")
     try:
-        fresh.write_text(text, encoding="utf-8")
+        return write_text(path, text)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise RecordError(
             f"The record could not be written to {path.parent} ({error.strerror}). Make room or name another folder, "
             "and run the same command again: finished work is kept."
         ) from error
-    return fresh.replace(path)
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
@@ -105,7 +102,7 @@ def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
 
 
 def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return json_digest(body, escape=False)
 
 
 def _file_word(word: str) -> str:

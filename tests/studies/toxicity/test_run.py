@@ -11,12 +11,12 @@ import pytest
 import repsurgery.studies.toxicity.run as run_module
 import repsurgery.studies.toxicity.study as study_module
 from repsurgery import metrics
+from repsurgery.checkpoint import Journal
 from repsurgery.errors import DataError
 from repsurgery.scorers import score_texts
 from repsurgery.studies.records import read_record, write_record
 from repsurgery.studies.toxicity import run_toxicity
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.journal import Journal
 from tests.studies.toxicity.small import CONFIGURATIONS, make_files, small_spec
 
 

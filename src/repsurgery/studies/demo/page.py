@@ -4,9 +4,9 @@ import os
 from html import escape
 from pathlib import Path
 
+from repsurgery.checkpoint import write_text
 from repsurgery.studies.common.report.html import bullets, document, figure, pairs, table
 from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
-from repsurgery.studies.common.report.writing import write_whole
 from repsurgery.studies.demo.plots import plot_clouds, plot_tradeoff
 from repsurgery.studies.demo.record import DemoRecord
 
@@ -15,7 +15,7 @@ __all__ = ["page", "write_report"]
 
 def write_report(record: DemoRecord, folder: str | os.PathLike[str]) -> Path:
     """Write ``index.html`` into ``folder``, whole or not at all, and return its path."""
-    return write_whole(page(record), Path(folder) / "index.html")
+    return write_text(Path(folder) / "index.html", page(record))
 
 
 def page(record: DemoRecord) -> str:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from repsurgery.certificates.verify import FEWEST_ROWS
 from repsurgery.errors import ParameterError
-from repsurgery.steering.audit import FEWEST_ROWS
 from repsurgery.studies.common.checked import (
     Checked,
     Count,

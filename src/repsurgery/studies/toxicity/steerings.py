@@ -10,13 +10,8 @@ import numpy as np
 import repsurgery as rs
 from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
-from repsurgery.errors import (
-    CacheWarning,
-    ExtrapolationWarning,
-    FileFormatError,
-    GainWarning,
-    ParameterError,
-)
+from repsurgery.checkpoint import Checkpoint
+from repsurgery.errors import ExtrapolationWarning, FileFormatError, GainWarning, ParameterError
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
 from repsurgery.lm.load.origin import plain_model_name
@@ -142,16 +137,12 @@ def _kept(
 ) -> rs.SteeringFunction:
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
-    path = folder / f"{name[:16]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
-    for attempt in range(2):
-        if not path.exists() or attempt:
-            rs.save(function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength), path)
-        try:
-            return _function(path)
-        except FileFormatError as error:
-            warnings.warn(f"The steering {c.name!r} is written again: {error}", CacheWarning, stacklevel=3)
-    return function
+    return Checkpoint(folder, _function, lambda path, value: rs.save(value, path)).get(
+        name[:16],
+        lambda: function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength),
+        label=f"The steering {c.name!r}",
+    )
 
 
 def _function(path: Path) -> rs.SteeringFunction:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
+from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.neutral import NEUTRAL
 from repsurgery.studies.toxicity.collateral import divergences, document_perplexities
@@ -85,7 +84,7 @@ class Study:
         once = {key: steerings[name] for name, key in keys.items()}
         total = len(once) * len(self.texts.prompts)
         model = model_identity(self.pair[0])
-        with tqdm(total=total, desc="prompts continued", disable=not self.progress) as bar:
+        with progress_bar("prompts continued", total, show=self.progress) as advance:
 
             def run(twin: Twin, steered: Steered | None) -> Written:
                 return write(
@@ -96,7 +95,7 @@ class Study:
                     sampling=self.sampling,
                     folder=self.work / "texts",
                     identity=model,
-                    tell=bar.update,
+                    tell=advance,
                 )
 
             found = dict(zip(once, each(run, list(once.values()), self.pair), strict=True))
@@ -107,14 +106,14 @@ class Study:
         folder, some = self.work / "judgements", self.fluency_prompts
         writer = model_identity(self.pair[0])
         reader = writer if self.judge is self.pair else model_identity(self.judge[0])
-        with tqdm(total=len(written), desc="configurations judged", disable=not self.progress) as bar:
+        with progress_bar("configurations judged", len(written), show=self.progress) as advance:
 
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
                 identity = texts_identity(writer, fitted[name].steered if name in fitted else None, self.sampling)
                 toxicity = {key: judge_toxicity(s, texts, identity, folder) for key, s in self.scorers.items()}
                 fluency = judge_fluency(twin, texts[:some], identity, folder, judge=reader)
-                bar.update()
+                advance(1)
                 unread: list[list[tuple[float, int]]] = [[] for _ in texts[some:]]
                 return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *unread])
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery import lm
+from repsurgery.checkpoint import journal_of
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.twins import Twin
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.studies.toxicity.journal import journal_of
 
 __all__ = ["Sampling", "Steered", "model_identity", "texts_identity", "write"]
 
