@@ -93,9 +93,9 @@ def _require_one_job(job: Reading, model: Any, ranks: int, group: Any) -> None:
 
     from repsurgery.lm.load.fingerprint import fingerprint
 
-    found: list[Any] = [None] * ranks
-    distributed.all_gather_object(found, (job.digest(), fingerprint(model)), group=group)
-    if len(set(found)) > 1:
+    identities: list[Any] = [None] * ranks
+    distributed.all_gather_object(identities, (job.digest(), fingerprint(model)), group=group)
+    if len(set(identities)) > 1:
         raise ParameterError(
             "The ranks were given different texts, labels, options or models. Load one model, and pass all texts to "
             "every rank: they are shared out here."
