@@ -90,7 +90,7 @@ def folder_of(
     if (absent := next((name for name, p in model.named_parameters() if p.is_meta), None)) is not None:
         warnings.warn(
             f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so this model cannot be "
-            "told from another. Load the model into memory to resume work on it, or leave work_dir out.",
+            "identified. Load the model into memory to resume work on it, or leave work_dir out.",
             IdentityWarning,
             stacklevel=3,
         )
