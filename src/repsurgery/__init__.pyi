@@ -13,6 +13,7 @@ from .affine import Translation as Translation
 from .affine import compose as compose
 from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
+from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
 from .moments import ClassMoments as ClassMoments
 from .moments import Moments as Moments

@@ -27,6 +27,7 @@ __all__ = [
     "OutputError",
     "ParameterError",
     "PassError",
+    "PluginWarning",
     "RecordError",
     "RowsNeededError",
     "SeveralMapsError",
@@ -189,6 +190,10 @@ class NonFiniteWarning(SurgeryWarning):
 
 class EngineWarning(SurgeryWarning):
     """A cluster that answers and has no room for the work yet; it begins when there is. Start workers."""
+
+
+class PluginWarning(SurgeryWarning):
+    """A plugin that cannot be imported, or registers a name that is taken. Repair, rename or uninstall it."""
 
 
 class OriginWarning(SurgeryWarning):

@@ -1,6 +1,7 @@
-"""Concept-encoding functions: which vectors are steered."""
+"""Gates, the concept-encoding functions: which vectors are steered."""
 
-from repsurgery.gates.base import Gate
+from repsurgery.gates.base import Gate, ScoringGate
+from repsurgery.gates.build import build_gate
 from repsurgery.gates.calibrate import calibrate_gate
 from repsurgery.gates.rules import AlwaysGate, ClassifierGate, LabelsGate, LinearGate, MLPGate, QuadraticGate
 
@@ -12,5 +13,7 @@ __all__ = [
     "LinearGate",
     "MLPGate",
     "QuadraticGate",
+    "ScoringGate",
+    "build_gate",
     "calibrate_gate",
 ]

@@ -1,6 +1,5 @@
-"""The gates: always, given labels, linear, quadratic, one hidden layer, and any fitted classifier."""
+"""The classes of gates: always, by labels, linear, quadratic, one hidden layer, and any fitted classifier."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -8,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Matrix, Rows, Vector, freeze
-from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
-from repsurgery.gates.base import Gate, ScoringGate, check_classes
+from repsurgery.errors import FileFormatError, LabelError, ShapeError
+from repsurgery.gates.base import GATES, KINDS, Gate, ScoringGate, check_classes
 
 __all__ = [
     "AlwaysGate",
@@ -29,9 +28,10 @@ def _freeze_fields(gate: Gate, *names: str) -> None:
 
 
 @final
+@GATES.register("always")
 @dataclass(frozen=True, slots=True)
 class AlwaysGate(Gate):
-    """Every vector is steered, whatever its concept."""
+    """Steer every vector, whatever its concept."""
 
     classes: tuple[Label, ...] = ()
     kind = "always"
@@ -49,7 +49,7 @@ class AlwaysGate(Gate):
 @final
 @dataclass(frozen=True, slots=True)
 class LabelsGate(Gate):
-    """Only given labels decide; without them there is nothing to decide from."""
+    """Steer by the labels that a call passes; without labels it raises an error."""
 
     classes: tuple[Label, ...] = ()
     kind = "labels"
@@ -59,7 +59,7 @@ class LabelsGate(Gate):
 
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
         raise LabelError(
-            "This steering function has gate='labels' and was given none. "
+            "This steering function has gate='labels', and the call passed no labels. "
             "Pass concept=z, or fit with a gate that reads vectors, such as 'nearest-mean'."
         )
 
@@ -70,7 +70,7 @@ class LabelsGate(Gate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearGate(ScoringGate):
-    """Scores X @ coef.T + intercept: nearest mean, LDA and logistic regression are all of this form.
+    """Score rows by X @ coef.T + intercept, the form of nearest mean, LDA and logistic regression.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class LinearGate(ScoringGate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class QuadraticGate(ScoringGate):
-    """Gaussian log-posteriors −½‖A_c (x − μ_c)‖² + constant_c, with A_cᵀA_c = Σ_c⁻¹.
+    """Score rows by the Gaussian log-posteriors −½‖A_c (x − μ_c)‖² + constant_c, with A_cᵀA_c = Σ_c⁻¹.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class QuadraticGate(ScoringGate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MLPGate(ScoringGate):
-    """One hidden layer of ReLU units, the paper's concept classifier.
+    """Score rows by a network with one hidden layer of ReLU units, the paper's concept classifier.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class MLPGate(ScoringGate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierGate(Gate):
-    """Any fitted classifier with ``predict``; it decides like the others but cannot be written to a file."""
+    """Ask any fitted classifier with ``predict``. This gate cannot be written to a file."""
 
     classes: tuple[Label, ...]
     classifier: Any
@@ -204,12 +204,14 @@ class ClassifierGate(Gate):
         )
 
 
-_KINDS: dict[str, type[Gate]] = {c.kind: c for c in (AlwaysGate, LabelsGate, LinearGate, QuadraticGate, MLPGate)}
-
-
 def gate_from_arrays(kind: str, classes: tuple[Label, ...], arrays: dict[str, NDArray[Any]]) -> Gate:
-    """Rebuild a gate from its ``kind``, classes and `Gate.arrays`."""
-    if kind not in _KINDS:
-        raise ParameterError(f"There is no gate of kind {kind!r}; the kinds are {sorted(_KINDS)}.")
-    build: Callable[..., Gate] = _KINDS[kind]
-    return build(classes, **arrays)
+    """Return the gate that a file describes by its ``kind``, classes and `Gate.arrays`."""
+    if kind not in KINDS:
+        list(GATES)  # importing the plugins defines their kinds
+    if kind not in KINDS or kind == ClassifierGate.kind:
+        raise FileFormatError(
+            f"The file holds a gate of the kind {kind!r}, which neither repsurgery nor an installed plugin defines. "
+            "Install the package that defines it, or upgrade repsurgery."
+        )
+    gate: Gate = KINDS[kind](classes, **arrays)  # type: ignore[call-arg]  # subclasses take their arrays by name
+    return gate

@@ -60,7 +60,7 @@ def verify(steering: SteeringFunction, X: Any = None, z: Any = None) -> Verifica
     rows, labels = _checked(steering, X, z)
     fresh = _reissued(steering, rows, labels)
     steered = steering(rows, labels)
-    tests = len(fresh.by_source) * len(certificate.claims)
+    tests = max(1, len(fresh.by_source) * len(certificate.claims))
     findings: list[Finding] = []
     for label, record in fresh.by_source.items():
         old, of_source, of_target = certificate.by_source[label], labels == label, labels == record.target
