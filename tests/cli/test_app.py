@@ -4,8 +4,7 @@ import sys
 import pytest
 
 import repsurgery
-from repsurgery import experiments
-from repsurgery.cli import fit as fit_command
+from repsurgery.steering.base import METHODS
 
 VERBS = ["fit", "generate", "inspect", "fold", "demo", "guarantees"]
 
@@ -25,8 +24,12 @@ def test_an_unknown_verb_is_a_usage_error(run):
     assert run("magic").exit_code == 2
 
 
-def test_methods_of_the_command_are_those_of_the_library():
-    assert set(fit_command.Method.__args__) == set(experiments.METHODS)
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_the_command_are_those_of_the_library(run, tmp_path, name):
+    result = run("fit", "--method", name, "--out", tmp_path / "f")
+    assert result.exit_code == 1 and "Pass either a table" in result.stderr
+    unknown = run("fit", "--method", "magic", "--out", tmp_path / "f")
+    assert unknown.exit_code == 2 and name in unknown.stderr
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

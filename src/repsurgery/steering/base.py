@@ -173,7 +173,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         name = type(self).__name__
         if concept is None and y is not None and get_config()["enable_metadata_routing"] and _called_by_composite():
             warnings.warn(
-                f"The pipeline or search that fits {name} passed no concept, so that y is used, although y is the task's "
+                f"The pipeline or search that fits {name} passed no concept, so y is used, although it is the task's "
                 "label there. Pass concept=z to the outermost fit, also where y is the concept.",
                 ConceptWarning,
                 stacklevel=4,

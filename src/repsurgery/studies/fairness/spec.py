@@ -6,22 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from repsurgery.errors import ParameterError
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.studies.common.options import chosen, options_toml, read_options, require_least, require_types
 
-__all__ = ["METHOD_NAMES", "PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
+__all__ = ["PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
 
-METHOD_NAMES = (
-    "base",
-    "leace",
-    "mean",
-    "mimic",
-    "mimic-oas",
-    "trace",
-    "diagonal",
-    "midsteer",
-    "barycenter",
-    "xian",
-)
 Truth = Literal["gold", "predicted"]
 
 
@@ -48,7 +38,7 @@ class StudySpec:
     components_from : {"train", "all"}
         Rows that choose the components.
     methods : tuple of str
-        "base" comes first whatever is said.
+        "xian" and names of `METHODS`, also with a shrinkage appended ("mimic-oas"); "base" always comes first.
     source, target : str
         The steered concept, and the one it is steered to.
     fit_labels, train_labels, test_labels : {"gold", "predicted"}
@@ -140,9 +130,12 @@ class StudySpec:
 
     def __post_init__(self) -> None:
         require_types(self)
-        unknown = [name for name in self.methods if name not in METHOD_NAMES]
+        unknown = [name for name in self.methods if name not in ("base", "xian") and parse_method(name) is None]
         if unknown:
-            raise ParameterError(f"There are no methods {unknown}; choose from {', '.join(METHOD_NAMES)}.")
+            raise ParameterError(
+                f"There are no methods {unknown}; choose from base, xian, {', '.join(METHODS)}, or append a shrinkage "
+                "to a method, as in mimic-oas."
+            )
         object.__setattr__(self, "methods", tuple(dict.fromkeys(("base", *self.methods))))
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two concepts.")
@@ -203,6 +196,15 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("dialect", "released"): _DIALECT_RELEASED,
 }
 """What each preset sets beside the defaults of `StudySpec`."""
+
+
+def parse_method(name: str) -> tuple[type[BaseSteering], str | None] | None:
+    """Return the estimator of a method, and the shrinkage appended to its name; None for an unknown name."""
+    if name in METHODS:
+        return METHODS[name], None
+    endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
+    pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
+    return next(((METHODS[method], ending) for method, ending in pairs if method in METHODS), None)
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:

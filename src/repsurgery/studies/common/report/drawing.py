@@ -2,10 +2,11 @@
 
 import io
 from typing import Any
+from zlib import crc32
 
 from repsurgery.errors import MissingExtraError
 
-__all__ = ["COLOURS", "GREY", "STYLE", "matplotlib", "svg"]
+__all__ = ["COLOURS", "GREY", "STYLE", "matplotlib", "method_colour", "svg"]
 
 GREY = "#5b6470"
 COLOURS = {
@@ -22,6 +23,7 @@ COLOURS = {
     "MiMiC": "#c8553d",
     "LEACE": "#4f8f5b",
 }
+_OTHER_COLOURS = ("#7a4f2a", "#5d5fb0", "#9a9a2e", "#d17fb3", "#3b3b6d", "#2f7d4f", "#a33b5e", "#6b8fb5")
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -33,6 +35,11 @@ STYLE = {
     "text.parse_math": False,  # a dollar in a name is a dollar
     "svg.hashsalt": "repsurgery",  # equal records give equal bytes
 }
+
+
+def method_colour(name: str) -> str:
+    """Return the colour of a method; a method without a colour of its own has one that depends on its name only."""
+    return COLOURS.get(name, _OTHER_COLOURS[crc32(name.encode()) % len(_OTHER_COLOURS)])
 
 
 def svg(figure: Any) -> str:

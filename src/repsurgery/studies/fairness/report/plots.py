@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
+from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, method_colour, svg
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.published import LLAMA, Measure, published
 from repsurgery.studies.fairness.record import CosineThumbnail, Setting, StudyRecord
@@ -89,7 +89,7 @@ def plot_ratios(record: StudyRecord, measure: Measure) -> str | None:
 
 
 def _line(axis: Any, method: str, points: Mapping[float, Estimate]) -> None:
-    colour = COLOURS.get(method, GREY)
+    colour = method_colour(method)
     xs = sorted(points)
     axis.plot(xs, [points[x].value for x in xs], color=colour, marker="o", ms=3.5, linewidth=1.6, label=method)
     bounds = [(x, points[x].low, points[x].high) for x in xs]

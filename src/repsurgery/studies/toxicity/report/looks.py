@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from repsurgery.studies.common.report.drawing import COLOURS, GREY
+from repsurgery.studies.common.report.drawing import GREY, method_colour
 from repsurgery.studies.toxicity.record import Configured
 
 __all__ = ["colour_of", "dashes_of", "marker_of", "marks", "place_labels", "short"]
@@ -18,7 +18,7 @@ _OTHER = ("#7a4f2a", "#5d5fb0", "#9a9a2e", "#d17fb3", "#3b3b6d")
 
 def colour_of(c: Configured) -> str:
     """Return the method's colour."""
-    return COLOURS.get(str(c.choices.get("method")), GREY)
+    return method_colour(c.choices["method"]) if "method" in c.choices else GREY
 
 
 def marker_of(c: Configured) -> str:
