@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,12 @@ def test_every_built_in_name_is_registered_by_its_own_file():
     assert list(GATES.own()) == ["always", "labels", "lda", "logistic", "mlp", "nearest-mean", "qda"]
     assert list(SHRINKAGES.own()) == ["ledoit-wolf", "none", "oas", "relative-ridge", "ridge"]
     assert all(getattr(rs, estimator.__name__) is estimator for estimator in METHODS.own().values())
+
+
+@pytest.mark.parametrize("estimator", METHODS.own().values())
+def test_every_method_is_on_the_page_of_public_names(estimator):
+    assert f"`{estimator.__name__}`" in (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    assert "Guarantees\n" in estimator.__doc__
 
 
 def test_two_objects_of_one_package_do_not_share_a_name():

@@ -70,11 +70,8 @@ def test_a_plugin_gate_steers_the_same_on_the_device_and_on_the_host(plugin):
 def test_guarantees_lists_a_plugin_as_stating_none(plugin, run):
     result = run("guarantees")
     assert result.exit_code == 0, result.output
-    rows = {
-        cells[1].strip(): cells
-        for cells in (line.split("│") for line in result.stdout.splitlines())[3:]
-        if len(cells) > 4
-    }
+    lines = [line.split("│") for line in result.stdout.splitlines()]
+    rows = {cells[1].strip(): cells for cells in lines if len(cells) > 4}
     assert rows["half-mean"][3].strip() == rows["inherited"][3].strip() == "none stated"
     assert rows["mean"][3].strip() == "means"
     assert rows["inherited"][4:9] == rows["mimic"][4:9]
