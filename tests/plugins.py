@@ -20,6 +20,13 @@ class HalfMean(rs.MeanMatching):
         return replace(whole, map=whole.map.interpolate(0.5))
 
 
+class Failing(rs.MiMiC):
+    """Raise an error of its own in every fit."""
+
+    def _pair(self, source, target, s0, s1):
+        raise RuntimeError("no licence")
+
+
 class Inherited(rs.MiMiC):
     """MiMiC under another name."""
 
@@ -37,9 +44,6 @@ class HalfSpace(ScoringGate):
 
     def scores(self, X):
         return self.torch_scores(X, self.normal, self.threshold)
-
-    def arrays(self):
-        return {"normal": self.normal, "threshold": self.threshold}
 
     @staticmethod
     def torch_scores(X, normal, threshold):
@@ -62,7 +66,11 @@ class Vowels:
         return [sum(c in "aeiou157" for c in t) / len(t) if t.strip() else None for t in texts]
 '''
 ENTRIES = {
-    "repsurgery.methods": {"half-mean": "{module}:HalfMean", "inherited": "{module}:Inherited"},
+    "repsurgery.methods": {
+        "half-mean": "{module}:HalfMean",
+        "inherited": "{module}:Inherited",
+        "failing": "{module}:Failing",
+    },
     "repsurgery.gates": {"half-space": "{module}:half_space"},
     "repsurgery.scorers": {"vowels": "{module}:Vowels"},
 }

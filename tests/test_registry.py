@@ -65,6 +65,14 @@ def test_every_method_is_on_the_page_of_public_names(estimator):
     assert "Guarantees\n" in estimator.__doc__
 
 
+def test_an_estimator_is_public_by_its_registration_alone(monkeypatch):
+    new = type("Newcomer", (rs.MiMiC,), {})
+    monkeypatch.setitem(METHODS._own, "newcomer", new)
+    assert rs.Newcomer is new
+    with pytest.raises(AttributeError, match="Stranger"):
+        _ = rs.Stranger
+
+
 def test_two_objects_of_one_package_do_not_share_a_name():
     registry = Registry("thing", home="repsurgery.errors")
     registry.register("a")(make_concept)

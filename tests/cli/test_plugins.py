@@ -74,6 +74,9 @@ def test_guarantees_lists_a_plugin_as_stating_none(plugin, run):
     rows = {cells[1].strip(): cells for cells in lines if len(cells) > 4}
     assert rows["half-mean"][3].strip() == rows["inherited"][3].strip() == "none stated"
     assert rows["mean"][3].strip() == "means"
+    assert (
+        "failing" not in rows and "'failing' is left out: fitting it raised RuntimeError: no licence" in result.stderr
+    )
     assert rows["inherited"][4:9] == rows["mimic"][4:9]
 
 

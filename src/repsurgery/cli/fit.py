@@ -1,6 +1,5 @@
 """``repsurgery fit``: from labelled texts or moments to one file with its certificate."""
 
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,8 +18,8 @@ Pooling = Literal["last", "cls", "mean", "all"]
 Positions = Literal["all", "generated", "prompt", "last"]
 
 
-def _registered(registry: str) -> Callable[[str | None], str | None]:
-    """Return a check that a name is in a registry, which is imported only when the command runs."""
+def _name(registry: str, text: str) -> Any:
+    """Return an option whose value is a name in ``registry``, which is imported only when the command runs."""
     module, _, attribute = registry.partition(":")
 
     def check(name: str | None) -> str | None:
@@ -31,12 +30,7 @@ def _registered(registry: str) -> Callable[[str | None], str | None]:
             raise typer.BadParameter(str(error)) from error
         return name
 
-    return check
-
-
-_method = _registered("repsurgery.steering.base:METHODS")
-_gate = _registered("repsurgery.gates.base:GATES")
-_shrinkage = _registered("repsurgery.moments.shrinkage:SHRINKAGES")
+    return typer.Option(callback=check, metavar="NAME", help=f"{text} An unknown name lists all of them.")
 
 
 def fit(
@@ -57,12 +51,7 @@ def fit(
         str | None, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.  [default: final]")
     ] = None,
     method: Annotated[
-        str,
-        typer.Option(
-            callback=_method,
-            metavar="NAME",
-            help="Estimator, such as mimic, mean or leace; the command guarantees lists all.",
-        ),
+        str, _name("repsurgery.steering.base:METHODS", "Estimator, such as mimic, mean or leace.")
     ] = "mimic",
     source: Annotated[list[str] | None, typer.Option(help="Label to steer; repeat it for several.")] = None,
     target: Annotated[
@@ -70,19 +59,11 @@ def fit(
     ] = None,
     gate: Annotated[
         str | None,
-        typer.Option(
-            callback=_gate,
-            metavar="NAME",
-            help="Which vectors are steered: nearest-mean, always, labels, logistic, mlp, lda, qda, or a plugin.",
-        ),
+        _name("repsurgery.gates.base:GATES", "Gate that decides which vectors are steered, such as lda or always."),
     ] = None,
     shrinkage: Annotated[
         str | None,
-        typer.Option(
-            callback=_shrinkage,
-            metavar="NAME",
-            help="How covariances are regularised: none, ridge, relative-ridge, oas, ledoit-wolf.",
-        ),
+        _name("repsurgery.moments.shrinkage:SHRINKAGES", "Regularisation of covariances, such as oas or ridge."),
     ] = None,
     ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
     pooling: Annotated[

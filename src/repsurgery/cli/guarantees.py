@@ -1,8 +1,10 @@
 """``repsurgery guarantees``: every method on Gaussian data, with what it guarantees and what it reaches."""
 
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 from repsurgery.cli.needs import Console, Table, escape, typer
+from repsurgery.errors import PluginWarning
 
 if TYPE_CHECKING:
     from repsurgery.arrays import Matrix
@@ -51,7 +53,15 @@ def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0)
     ]
     table.add_row("", "untouched", "", *(f"{value:.2g}" for value in before), "0", "0", *[""] * 3)
     for name in METHODS:
-        table.add_row(escape(name), *(escape(cell) for cell in _row(METHODS[name], X, z, fresh)))
+        try:
+            cells = _row(METHODS[name], X, z, fresh)
+        except Exception as error:
+            if name in METHODS.own():
+                raise
+            text = f"The plugin {name!r} is left out: fitting it raised {type(error).__name__}: {error}"
+            warnings.warn(text, PluginWarning, stacklevel=1)
+            continue
+        table.add_row(escape(name), *(escape(cell) for cell in cells))
     console = Console()
     console.print(table)
     console.print(

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,10 @@ class Gate(ABC):
     def codes(self, X: Rows) -> NDArray[np.intp]:
         """Return, for checked rows (n, d), the index into ``classes`` of each row's concept (n,)."""
 
-    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that define this gate, by field name."""
+        """Return the arrays that define this gate, by field name: those of a dataclass, apart from its classes."""
+        gate: Any = self  # a gate that is not a dataclass overrides this method
+        return {field.name: getattr(gate, field.name) for field in fields(gate) if field.name != "classes"}
 
     @property
     def dim(self) -> int | None:

@@ -21,10 +21,9 @@ __all__ = [
 ]
 
 
-def _freeze_fields(gate: Gate, *names: str) -> None:
-    for name in names:
-        array = np.asarray(getattr(gate, name), dtype=np.float64)
-        object.__setattr__(gate, name, freeze(array))
+def _freeze_arrays(gate: Gate) -> None:
+    for name, array in gate.arrays().items():
+        object.__setattr__(gate, name, freeze(np.asarray(array, dtype=np.float64)))
 
 
 @final
@@ -41,9 +40,6 @@ class AlwaysGate(Gate):
 
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102 - documented on Gate, as below
         return np.zeros(len(X), dtype=np.intp)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {}
 
 
 @final
@@ -62,9 +58,6 @@ class LabelsGate(Gate):
             "This steering function has gate='labels', and the call passed no labels. "
             "Pass concept=z, or fit with a gate that reads vectors, such as 'nearest-mean'."
         )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {}
 
 
 @final
@@ -85,7 +78,7 @@ class LinearGate(ScoringGate):
     kind = "linear"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "coef", "intercept")
+        _freeze_arrays(self)
         if self.coef.ndim != 2 or self.intercept.shape != (len(self.coef),):
             raise ShapeError(f"LinearGate got coef {self.coef.shape} and intercept {self.intercept.shape}.")
         check_classes(self, len(self.coef))
@@ -96,9 +89,6 @@ class LinearGate(ScoringGate):
 
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return X @ self.coef.T + self.intercept
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"coef": self.coef, "intercept": self.intercept}
 
 
 @final
@@ -120,7 +110,7 @@ class QuadraticGate(ScoringGate):
     kind = "quadratic"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "means", "whiteners", "constants")
+        _freeze_arrays(self)
         k, d = self.means.shape if self.means.ndim == 2 else (0, 0)
         if k == 0 or self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
             raise ShapeError(f"QuadraticGate got means {self.means.shape}, whiteners {self.whiteners.shape}.")
@@ -134,9 +124,6 @@ class QuadraticGate(ScoringGate):
         pairs = zip(self.means, self.whiteners, strict=True)
         squares = [np.square((X - mean) @ A.T).sum(axis=1) for mean, A in pairs]
         return self.constants - 0.5 * np.stack(squares, axis=1)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"means": self.means, "whiteners": self.whiteners, "constants": self.constants}
 
 
 @final
@@ -158,7 +145,7 @@ class MLPGate(ScoringGate):
     kind = "mlp"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "hidden", "hidden_bias", "readout", "readout_bias")
+        _freeze_arrays(self)
         units = self.hidden_bias.shape
         chained = self.hidden.shape[1:] == units and self.readout.shape == units + self.readout_bias.shape
         if not chained or self.hidden.ndim != 2 or self.readout.ndim != 2:
@@ -171,10 +158,6 @@ class MLPGate(ScoringGate):
 
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return np.maximum(X @ self.hidden + self.hidden_bias, 0.0) @ self.readout + self.readout_bias
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        names = ("hidden", "hidden_bias", "readout", "readout_bias")
-        return {name: getattr(self, name) for name in names}
 
 
 @final

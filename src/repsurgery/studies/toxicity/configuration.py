@@ -81,9 +81,12 @@ def parse_configuration(words: str) -> Configuration:
         if values.get(name, allowed[0]) not in allowed:
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
     for name, (registry, extra) in _REGISTRIES.items():
-        if name in values and values[name] not in extra and values[name] not in registry:
+        if name not in values or values[name] in extra:
+            continue
+        if values[name] not in registry:
             choices = ", ".join((*extra, *registry))
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
+        registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     return Configuration(**values)
