@@ -5,14 +5,15 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from repsurgery.errors import ParameterError
+from repsurgery.gates.base import GATES
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.registry import Registry
+from repsurgery.steering.base import METHODS
 
 __all__ = ["Configuration", "needed_sites", "parse_configuration"]
 
-Method = Literal["mean", "mimic", "leace", "trace", "diagonal"]
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
-GateName = Literal["nearest-mean", "calibrated"]
-Shrinkage = Literal["preset", "none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +22,18 @@ class Configuration:
 
     Attributes
     ----------
-    method : {"mean", "mimic", "leace", "trace", "diagonal"}
+    method : str
+        A name of `METHODS`.
     scope : {"selective", "all"}
         Only vectors that the gate takes for toxic, or every vector.
     fit : {"last", "tokens", "on-policy"}
         Which vectors the map is fitted on: the last token of each labelled text (the paper), every token of it, or
         every step of the model's own continuations of training prompts, labelled by the first scorer.
-    gate : {"nearest-mean", "calibrated"}
-        The paper's gate; or the discriminant direction of the fit, with the threshold that takes a stated share of the
-        clean steps of the model's own continuations for toxic.
+    gate : str
+        A name of `GATES`, such as "nearest-mean", the paper's gate; or "calibrated", the discriminant direction of the
+        fit with the threshold at which a stated share of the clean steps of the model's own continuations is steered.
     shrinkage : str
-        Of the covariances; "preset": as the study says.
+        A name of `SHRINKAGES`; "preset" is that of the study.
     strength : float
         Along the geodesic from the identity (0) to the map (1), or beyond.
     site : str
@@ -46,11 +48,11 @@ class Configuration:
     'mimic selective fit=on-policy strength=0.5'
     """
 
-    method: Method
+    method: str
     scope: Scope
     fit: Fit = "last"
-    gate: GateName = "nearest-mean"
-    shrinkage: Shrinkage = "preset"
+    gate: str = "nearest-mean"
+    shrinkage: str = "preset"
     strength: float = 1.0
     site: str = "final"
     rows: int = 0
@@ -78,6 +80,13 @@ def parse_configuration(words: str) -> Configuration:
     for name, allowed in _CHOICES.items():
         if values.get(name, allowed[0]) not in allowed:
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
+    for name, (registry, extra) in _REGISTRIES.items():
+        if name not in values or values[name] in extra:
+            continue
+        if values[name] not in registry:
+            choices = ", ".join((*extra, *registry))
+            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
+        registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     return Configuration(**values)
@@ -95,6 +104,11 @@ def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+}
+_REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
+    "method": (METHODS, ()),
+    "gate": (GATES, ("calibrated",)),
+    "shrinkage": (SHRINKAGES, ("preset",)),
 }
 _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
 

@@ -14,15 +14,17 @@ from repsurgery.checkpoint import Checkpoint
 from repsurgery.errors import ExtrapolationWarning, FileFormatError, GainWarning, ParameterError
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
+from repsurgery.gates.base import GATES
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
-from repsurgery.steering.base import BaseSteering
+from repsurgery.registry import reads
+from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.configuration import Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from repsurgery.studies.toxicity.writing import Steered
-from repsurgery.workflows.fit import METHODS
 
 __all__ = ["Fitted", "fit_configuration"]
 
@@ -55,8 +57,10 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
         est = _fit(_estimator(c, spec, gate), data)
-        function = _behind_gate(est, gate, spec) if c.method == "leace" and c.scope == "selective" else est.steering_
-        claims = c.strength == 1 and not (c.method == "leace" and c.scope == "selective")
+        # a map for every class behind a gate is no longer what its method makes claims about
+        behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
+        function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
+        claims = c.strength == 1 and not behind_gate
         held = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if held is None else est.certify(held.X, held.z)
         verdict = None if held is None else _verdict(est, held)
@@ -83,14 +87,10 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
-    params: dict[str, Any] = {}
-    if c.method != "leace":
-        params = {"source": spec.source, "target": spec.target, "gate": gate}
-    if c.shrinkage != "preset":
-        params |= {"shrinkage": c.shrinkage, "ridge": spec.ridge}
-    elif c.method == "mimic":
-        params |= {"shrinkage": "ridge", "ridge": spec.ridge}
-    return METHODS[c.method](**params)
+    method = METHODS[c.method]
+    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
+    return method(**{name: params[name] for name in method().get_params() if name in params})
 
 
 def _fit(est: BaseSteering, data: Labelled | ClassMoments) -> BaseSteering:
@@ -100,12 +100,13 @@ def _fit(est: BaseSteering, data: Labelled | ClassMoments) -> BaseSteering:
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:
     if c.scope == "all":
         return "always"
-    name = "nearest-mean" if c.gate == "nearest-mean" else "lda"
-    shrinkage = "none" if name == "nearest-mean" else "oas"
-    found = _fit(rs.MeanMatching(spec.source, spec.target, gate=name, shrinkage=shrinkage), data).gate_
-    if c.gate == "nearest-mean" or not isinstance(found, LinearGate):
-        return found
-    return rs.calibrate_gate(found, _clean(vectors, c, spec), source=spec.source, rate=spec.false_steer_rate)
+    name = "lda" if c.gate == "calibrated" else c.gate
+    shrinkage = "oas" if "covariance" in reads(GATES[name]) else None
+    rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
+    gate = rs.build_gate(name, *rows, shrinkage=shrinkage)
+    if c.gate != "calibrated" or not isinstance(gate, LinearGate):
+        return gate
+    return rs.calibrate_gate(gate, _clean(vectors, c, spec), source=spec.source, rate=spec.false_steer_rate)
 
 
 def _clean(vectors: Vectors, c: Configuration, spec: ToxicitySpec) -> Any:
