@@ -11,7 +11,7 @@ import pytest
 import repsurgery as rs
 from repsurgery.gates.base import KINDS
 from repsurgery.registry import _entry_points
-from repsurgery.studies.common.report.drawing import COLOURS, method_colour
+from repsurgery.studies.common.report.drawing import COLOURS, colour_of
 from repsurgery.studies.records import read_record
 from repsurgery.studies.toxicity import toxicity_toml
 from tests.plugins import write_plugin
@@ -155,5 +155,5 @@ def test_a_broken_plugin_is_named_and_other_commands_run_as_usual(tmp_path):
 
 
 def test_colours_of_methods_are_stable():
-    assert method_colour("mimic") == COLOURS["mimic"]
-    assert method_colour("half-mean") == method_colour("half-mean") != method_colour("inherited")
+    assert colour_of("mimic") == COLOURS["mimic"]
+    assert colour_of("half-mean") == colour_of("half-mean") != colour_of("inherited")
