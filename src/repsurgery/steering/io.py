@@ -165,7 +165,7 @@ def _class_of(header: Mapping[str, Any]) -> type[BaseSteering]:
 
 
 def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
-    """Refuse parameters that `fit` would refuse, without fitting."""
+    """Raise for parameters that `fit` would reject, without fitting."""
     defaults = type(estimator)().get_params(deep=False)
     for name, value in estimator.get_params(deep=False).items():
         default = type(defaults[name])
