@@ -38,7 +38,8 @@ def certificate_table(certificate: Certificate) -> Table:
     rows = ((name, *(text(p) for p in pairs.values())) for name, text in _MEASURES)
     claims = ", ".join(_CLAIMS.get(claim, f"equal {claim}") for claim in certificate.claims)
     caption = (
-        f"{certificate.method} claims {claims}. Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
+        f"{certificate.method} {f'claims {claims}' if claims else 'states no guarantees'}. "
+        f"Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
         + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
         + f"; digest {certificate.digest[:16]}…"
     )
