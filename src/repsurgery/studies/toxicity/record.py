@@ -6,7 +6,10 @@ from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["Configured", "Example", "ToxicityRecord"]
+__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord"]
+
+WRITING = "writing, "
+"""The keys of ``seconds`` that begin so give the time of one configuration within the step of writing."""
 
 
 @dataclass(frozen=True, slots=True)

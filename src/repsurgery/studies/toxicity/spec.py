@@ -8,7 +8,8 @@ from typing import Any, Literal
 from repsurgery.errors import ParameterError
 from repsurgery.steering.audit import FEWEST_ROWS
 from repsurgery.studies.common.options import chosen, options_toml, read_options, require_least, require_types
-from repsurgery.studies.toxicity.configuration import Configuration, parse_configuration
+from repsurgery.studies.toxicity.configuration import Configuration, parse_line
+from repsurgery.studies.toxicity.generators import GeneratorLine
 
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
@@ -22,11 +23,12 @@ class ToxicitySpec:
     Attributes
     ----------
     experiment : "toxicity"
-    preset : {"paper", "local"}
-        Where the other defaults come from: the paper's protocol on GPT-2 large, or the same protocol at the size of a
-        laptop, on the embedded model.
+    preset : {"paper", "local", "demo", "demo-quick"}
+        Where the other defaults come from: the paper's protocol on GPT-2 large; the same protocol at the size of a
+        laptop, on the embedded model; or the demonstration, from rude to courteous on embedded texts, in a few minutes
+        or in about one.
     data : str
-        The labelled texts: "jigsaw", "paradetox", or a table.
+        The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or a table.
     text, label : str
         Columns of a table.
     source, target : str
@@ -48,7 +50,7 @@ class ToxicitySpec:
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate takes for toxic.
     prompts : str
-        "real-toxicity-prompts", or a JSONL file.
+        "real-toxicity-prompts", "courtesy" (embedded), or a JSONL file.
     prompt_count : int
         How many, drawn by ``seed``.
     reserved_prompts : int
@@ -59,7 +61,7 @@ class ToxicitySpec:
     samples, tokens, top_p, temperature
         Of the continuations.
     configurations : tuple of str
-        See `parse_configuration`; the base comes first whatever is said.
+        See `parse_line`; the untouched model always comes first and is not named here.
     scorers : tuple of str
         See `scorers.load_scorer`; the first labels on-policy texts and leads the tables.
     fluency : str
@@ -82,7 +84,7 @@ class ToxicitySpec:
     """
 
     experiment: Literal["toxicity"]
-    preset: Literal["paper", "local"]
+    preset: Literal["paper", "local", "demo", "demo-quick"]
     data: str = "jigsaw"
     text: str = "text"
     label: str = "label"
@@ -144,13 +146,17 @@ class ToxicitySpec:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         if not self.scorers:
             raise ParameterError("scorers is empty; name at least one, such as 'linear'.")
-        names = tuple(parse_configuration(words).name for words in self.configurations)
+        names = tuple(parse_line(words).name for words in self.configurations)
         object.__setattr__(self, "configurations", tuple(dict.fromkeys(names)))
         object.__setattr__(self, "scorers", tuple(dict.fromkeys(self.scorers)))
 
+    def lines(self) -> list[Configuration | GeneratorLine]:
+        """Return every configuration line, without the base: steerings and rivals."""
+        return [parse_line(words) for words in self.configurations]
+
     def parsed(self) -> list[Configuration]:
-        """Return the configurations, the base not among them."""
-        return [parse_configuration(words) for words in self.configurations]
+        """Return the configurations that steer."""
+        return [line for line in self.lines() if isinstance(line, Configuration)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return every choice as plain JSON-ready values."""
@@ -187,6 +193,26 @@ _LEAST: Mapping[float, tuple[str, ...]] = {
     -1: ("wikitext_documents",),
 }
 
+_DEMO = {
+    "data": "courtesy",
+    "source": "rude",
+    "target": "courteous",
+    "fit_rows": 200,
+    "held_out": 60,
+    "prompts": "courtesy",
+    "prompt_count": 15,
+    "prompt_toxicity": 0.0,
+    "samples": 3,
+    # 200 texts in 576 dimensions leave every class covariance singular
+    "configurations": tuple(words if words.startswith("mean") else f"{words} shrinkage=oas" for words in TABLE),
+    "scorers": ("linear",),
+    "fluency_prompts": 0,
+    "wikitext_documents": 0,
+    "neutral": 4,
+    "gate_prompts": 15,
+    "examples": 15,
+}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
         "model": "gpt2-large",
@@ -197,6 +223,16 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "wikitext_documents": -1,
     },
     "local": {"fit_rows": 4000},
+    "demo": _DEMO,
+    "demo-quick": {
+        **_DEMO,
+        "fit_rows": 60,
+        "held_out": 20,
+        "prompt_count": 4,
+        "samples": 2,
+        "tokens": 10,
+        "neutral": 2,
+    },
 }
 """What each preset sets beside the defaults of `ToxicitySpec`."""
 

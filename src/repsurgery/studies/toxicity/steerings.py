@@ -18,15 +18,18 @@ from repsurgery.errors import (
     ParameterError,
 )
 from repsurgery.files import digest_of
-from repsurgery.gates import Gate, LinearGate
+from repsurgery.gates import Gate
+from repsurgery.gates.from_moments import lda, nearest_mean
+from repsurgery.gates.rules import LinearGate
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
 from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.shrink import shrink_classes, shrunk_covariance
 from repsurgery.studies.toxicity.configuration import Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
+from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
-from repsurgery.studies.toxicity.writing import Steered
 from repsurgery.workflows.fit import METHODS
 
 __all__ = ["Fitted", "fit_configuration"]
@@ -34,10 +37,10 @@ __all__ = ["Fitted", "fit_configuration"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """A configuration's steering, its certificates where the method claims something, and what it was fitted on."""
+    """A configuration's steering, its certificates where the method claims something, and facts about the fit."""
 
     configuration: Configuration
-    steered: Steered
+    steering: SiteSteering
     certificate: Certificate | None
     held_out: Certificate | None
     verdict: Verdict | None
@@ -47,27 +50,30 @@ class Fitted:
 def fit_configuration(configuration: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
     """Fit one configuration.
 
-    The function is kept in ``folder`` and read from there by later runs: texts are kept under its digest, and a fit
-    repeated elsewhere may differ in a last bit.
+    The function is stored in ``folder`` and read from there by later runs: texts are stored under its digest, and a
+    fit on another machine may differ in the last bit.
 
-
-    A certificate states what the method claims: of LEACE behind a gate, and of a strength other than 1, nothing.
+    There is a certificate where the method claims something: not for LEACE behind a gate, nor at a strength other
+    than 1.
     """
     c = configuration
     data = _data(c, vectors)
     gate = _gate(c, data, vectors, spec)
+    behind_gate = c.method == "leace" and c.scope == "selective"
+    claims = c.strength == 1 and not behind_gate
     # a probe that separates the classes takes the logarithm of 0; the certificate states gains, and the report shows it
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
-        est = _fit(_estimator(c, spec, gate), data)
-        function = _behind_gate(est, gate, spec) if c.method == "leace" and c.scope == "selective" else est.steering_
-        claims = c.strength == 1 and not (c.method == "leace" and c.scope == "selective")
-        held = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
-        held_out = None if held is None else est.certify(held.X, held.z)
-        verdict = None if held is None else _verdict(est, held)
+        est = _estimator(c, spec, gate)
+        est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
+        function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
+        fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
+        held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
+        verdict = None if fresh is None else verdict_of(lambda: est.steering_.verify(fresh.X, fresh.z))
+    stored = _stored(function, c, data, gate, spec, folder)
     return Fitted(
         c,
-        Steered(_at_strength(_kept(function, c, data, gate, spec, folder), c.strength), c.site, c.strength),
+        SiteSteering(_at_strength(stored, c.strength), c.site, c.strength),
         est.certificate_ if claims else None,
         held_out,
         verdict,
@@ -78,13 +84,13 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
     if c.fit == "tokens":
         if c.rows:
-            raise ParameterError(f"{c.name!r}: rows counts vectors of the other fits. Set token_rows instead.")
+            raise ParameterError(f"{c.name!r}: rows limits the vectors of other fits. Set token_rows instead.")
         return vectors.tokens[c.site]
-    held = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
-    fewest = min(_counts(held).values())
+    labelled = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
+    fewest = min(_counts(labelled).values())
     if c.rows > fewest:
-        raise ParameterError(f"{c.name!r} asks for {c.rows} vectors of each label; there are {fewest}. Lower rows.")
-    return held.first(c.rows)
+        raise ParameterError(f"{c.name!r} needs {c.rows} vectors of each label; there are {fewest}. Lower rows.")
+    return labelled.first(c.rows)
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
@@ -98,24 +104,23 @@ def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSt
     return METHODS[c.method](**params)
 
 
-def _fit(est: BaseSteering, data: Labelled | ClassMoments) -> BaseSteering:
-    return est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
-
-
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:
     if c.scope == "all":
         return "always"
-    name = "nearest-mean" if c.gate == "nearest-mean" else "lda"
-    shrinkage = "none" if name == "nearest-mean" else "oas"
-    found = _fit(rs.MeanMatching(spec.source, spec.target, gate=name, shrinkage=shrinkage), data).gate_
-    if c.gate == "nearest-mean" or not isinstance(found, LinearGate):
-        return found
-    return rs.calibrate_gate(found, _clean(vectors, c, spec), source=spec.source, rate=spec.false_steer_rate)
+    moments = data if isinstance(data, ClassMoments) else ClassMoments.of(data.X, data.z)
+    if c.gate == "nearest-mean":
+        return _gate_rule("nearest-mean", moments)
+    policy = vectors.policy[c.site]
+    clean = policy.X[policy.z == spec.target]
+    return rs.calibrate_gate(_gate_rule("lda", moments), clean, source=spec.source, rate=spec.false_steer_rate)
 
 
-def _clean(vectors: Vectors, c: Configuration, spec: ToxicitySpec) -> Any:
-    met = vectors.policy[c.site]
-    return met.X[met.z == spec.target]
+def _gate_rule(name: str, moments: ClassMoments) -> LinearGate:
+    """Return the gate that ``moments`` give: nearest mean, or linear discriminant analysis shrunk by OAS."""
+    if name == "nearest-mean":
+        return nearest_mean(moments)
+    shrinkages = shrink_classes("oas", 0.0, moments, None)
+    return lda(moments, lambda label: shrunk_covariance(moments[label], shrinkages[label]))
 
 
 def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.SteeringFunction:
@@ -127,12 +132,12 @@ def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringF
     if strength == 1:
         return function
     with warnings.catch_warnings():
-        # asked for by name, and noted in the record
+        # the configuration asks for it by name, and the record notes it
         warnings.simplefilter("ignore", ExtrapolationWarning)
         return function.interpolate(strength)
 
 
-def _kept(
+def _stored(
     function: rs.SteeringFunction,
     c: Configuration,
     data: Labelled | ClassMoments,
@@ -140,25 +145,22 @@ def _kept(
     spec: ToxicitySpec,
     folder: Path,
 ) -> rs.SteeringFunction:
+    """Return the function that an earlier run stored for the same fit, or store this one and return it."""
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
     path = folder / f"{name[:16]}.safetensors"
-    folder.mkdir(parents=True, exist_ok=True)
-    for attempt in range(2):
-        if not path.exists() or attempt:
-            rs.save(function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength), path)
+    if path.exists():
         try:
-            return _function(path)
+            stored = rs.load(path)
+            if isinstance(stored, rs.SteeringFunction):
+                return stored
+            raise FileFormatError(f"{path} does not contain a steering function.")
         except FileFormatError as error:
             warnings.warn(f"The steering {c.name!r} is written again: {error}", CacheWarning, stacklevel=3)
+    folder.mkdir(parents=True, exist_ok=True)
+    function = function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength)
+    rs.save(function, path)
     return function
-
-
-def _function(path: Path) -> rs.SteeringFunction:
-    found = rs.load(path)
-    if not isinstance(found, rs.SteeringFunction):
-        raise FileFormatError(f"{path} holds no steering function.")
-    return found
 
 
 def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
@@ -167,21 +169,17 @@ def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
     return {"X": data.X, "z": np.unique(data.z, return_inverse=True)[1]}
 
 
-def _verdict(est: BaseSteering, held: Labelled) -> Verdict:
-    return verdict_of(lambda: est.steering_.verify(held.X, held.z))
-
-
 def _facts(
     data: Labelled | ClassMoments, gate: Gate | str, vectors: Vectors, c: Configuration, spec: ToxicitySpec
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"rows": {str(label): count for label, count in _counts(data).items()}}
-    met = vectors.policy.get(c.site)
-    if isinstance(gate, Gate) and met is not None:
-        fired = gate.predict(met.X) == spec.source
-        found["gate_on_policy"] = {
-            str(label): round(float(np.mean(fired[met.z == label])), 4) for label in np.unique(met.z)
+    facts: dict[str, Any] = {"rows": {str(label): count for label, count in _counts(data).items()}}
+    policy = vectors.policy.get(c.site)
+    if isinstance(gate, Gate) and policy is not None:
+        fired = gate.predict(policy.X) == spec.source
+        facts["gate_on_policy"] = {
+            str(label): round(float(np.mean(fired[policy.z == label])), 4) for label in np.unique(policy.z)
         }
-    return found
+    return facts
 
 
 def _counts(data: Labelled | ClassMoments) -> dict[Any, int]:

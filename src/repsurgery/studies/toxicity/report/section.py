@@ -3,7 +3,7 @@
 from repsurgery.studies.common.report.facts import cautions, title_of
 from repsurgery.studies.common.report.sections import Drawing, Section
 from repsurgery.studies.significance import toxicity_with_tests
-from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
 from repsurgery.studies.toxicity.report.rows import leading
@@ -14,7 +14,8 @@ __all__ = ["toxicity_section"]
 
 def toxicity_section(number: int, record: ToxicityRecord, differs: str) -> Section:
     """Return a toxicity study, drawn up as the ``number``-th of its page; ``differs`` tells it from its kin."""
-    preset, seconds = record.spec.get("preset", "–"), sum(record.seconds.values())
+    preset = record.spec.get("preset", "–")
+    seconds = sum(value for step, value in record.seconds.items() if not step.startswith(WRITING))
     return Section(
         anchor=f"study-{number}",
         title=f"{number}. {title_of(record)}" + (f" ({differs})" if differs else ""),
