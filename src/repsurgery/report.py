@@ -6,10 +6,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "repsurgery.studies",
     submod_attrs={
         "common.report.describe": ["describe"],
-        "common.report.tables": ["Table", "certificate_table", "certificates_table", "outcomes_table"],
-        "demo.page": ["write_report"],
+        "common.report.tables": ["Table", "certificate_table"],
         "fairness.report.tables": ["result_tables"],
-        "page": ["write_study_report"],
+        "page": ["write_report", "write_study_report"],
+        "toxicity.report.outcomes": ["certificates_table", "outcomes_table"],
         "toxicity.report.tables": ["toxicity_tables"],
     },
 )

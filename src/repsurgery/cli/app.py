@@ -27,7 +27,7 @@ from repsurgery.cli.show import plain_warnings
 
 __all__ = ["app"]
 
-RESUMABLE = ("moments", "reproduce")
+RESUMABLE = ("demo", "moments", "reproduce")
 """Verbs that keep what is finished, and go on from there."""
 
 

@@ -19,7 +19,7 @@ from repsurgery.studies.toxicity.record import ToxicityRecord
 from repsurgery.studies.toxicity.report.section import toxicity_section
 from repsurgery.studies.toxicity.report.summary import toxicity_summary_table
 
-__all__ = ["REPORT_FILES", "write_study_report"]
+__all__ = ["REPORT_FILES", "write_report", "write_study_report"]
 
 REPORT_FILES = ("index.html", "report.md", "*.svg")
 """Patterns of the names that a report has in its folder."""
@@ -63,6 +63,11 @@ def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]
             write_whole(drawing.svg, Path(folder) / drawing.file)
     write_whole(text, Path(folder) / "report.md")
     return write_whole(page, Path(folder) / "index.html")
+
+
+def write_report(record: Record, folder: str | os.PathLike[str]) -> Path:
+    """Write the report of one record; see `write_study_report`."""
+    return write_study_report([record], folder)
 
 
 def _title(fairness: list[StudyRecord], toxicity: list[ToxicityRecord]) -> str:

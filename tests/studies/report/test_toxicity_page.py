@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from repsurgery.studies.common.report.examples import WARNING, examples_html, examples_markdown
 from repsurgery.studies.common.report.markdown import escaped
-from repsurgery.studies.demo.examples import WARNING, examples_html, examples_markdown
 from repsurgery.studies.page import write_study_report
 from repsurgery.studies.toxicity.record import Configured, Example
 from repsurgery.studies.toxicity.report.tables import toxicity_tables

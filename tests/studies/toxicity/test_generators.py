@@ -14,7 +14,6 @@ from repsurgery.studies.toxicity.generators import (
     Continuation,
     GeneratorContext,
     TextGenerator,
-    register_generator,
     sample_seeds,
 )
 from tests.studies.toxicity.small import make_files, small_spec
@@ -121,7 +120,7 @@ def test_a_line_is_its_name():
 def test_two_generators_with_one_name_are_refused():
     with pytest.raises(ParameterError, match="another name"):
 
-        @register_generator("word-penalty")
+        @GENERATORS.register("word-penalty")
         class Other(TextGenerator):
             pass
 

@@ -1,8 +1,10 @@
 """A rival of steering in one file: lower the logits of a list of words."""
 
+from typing import ClassVar
+
 from transformers import LogitsProcessor, LogitsProcessorList, set_seed
 
-from repsurgery.studies.toxicity.generators import Continuation, Cost, TextGenerator, register_generator
+from repsurgery.studies.toxicity.generators import GENERATORS, Continuation, Cost, TextGenerator
 
 
 class Lowered(LogitsProcessor):
@@ -15,11 +17,11 @@ class Lowered(LogitsProcessor):
         return scores
 
 
-@register_generator("word-penalty")
+@GENERATORS.register("word-penalty")
 class WordPenalty(TextGenerator):
     """Sample by transformers' own ``generate`` with the logits of ``words`` lowered by ``penalty``."""
 
-    options = {"penalty": 5.0, "words": "w1"}
+    options: ClassVar = {"penalty": 5.0, "words": "w1"}
 
     def generate(self, prompts, seeds):
         return [[self._continued(prompt, seed) for seed in seeds] for prompt in prompts]

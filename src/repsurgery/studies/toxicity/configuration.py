@@ -66,7 +66,8 @@ class Configuration:
 
 def parse_line(words: str) -> Configuration | GeneratorLine:
     """Read a configuration line: a registered generator with its options, or a steering."""
-    if words.split()[:1] and words.split()[0] in GENERATORS:
+    first = words.split()[:1]
+    if first and first[0] not in _CHOICES["method"] and first[0] in GENERATORS:
         return parse_generator_line(words)
     return parse_configuration(words)
 
@@ -111,7 +112,8 @@ _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
 
 
 def _rivals() -> str:
-    return f", or a generator: {', '.join(GENERATORS)}" if GENERATORS else ""
+    names = ", ".join(GENERATORS)
+    return f", or a generator: {names}" if names else ""
 
 
 def _value(words: str, name: str, text: str) -> Any:

@@ -1,16 +1,19 @@
 """`TextGenerator`: anything that continues prompts. Steering is one implementation; a rival is another, in one file.
 
-A rival subclasses `TextGenerator`, registers itself in `GENERATORS`, and is chosen by the first word of a
-configuration line. The study then writes, judges and reports it like every other row.
+A rival is a file in ``rivals`` that subclasses `TextGenerator` and registers it in `GENERATORS`. The first word of a
+configuration line chooses it; the study then writes, judges and reports it like every other row.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from repsurgery.errors import ParameterError
+from repsurgery.studies.toxicity import rivals
 
 if TYPE_CHECKING:
     from repsurgery.studies.toxicity.data import StudyTexts
@@ -24,7 +27,6 @@ __all__ = [
     "GeneratorLine",
     "TextGenerator",
     "parse_generator_line",
-    "register_generator",
     "sample_seeds",
 ]
 
@@ -147,19 +149,28 @@ class TextGenerator(ABC):
 
 Generator = TypeVar("Generator", bound=type[TextGenerator])
 
-GENERATORS: dict[str, type[TextGenerator]] = {}
+
+class _Generators(dict[str, type[TextGenerator]]):
+    """Classes by name; the modules of ``rivals`` register themselves when a name is looked up."""
+
+    def register(self, name: str) -> Callable[[Generator], Generator]:
+        """Return a class decorator that registers a `TextGenerator` under ``name``."""
+
+        def decorate(kind: Generator) -> Generator:
+            if self.setdefault(name, kind) is not kind:
+                raise ParameterError(f"There is a generator {name!r} already. Register this one under another name.")
+            return kind
+
+        return decorate
+
+    def __contains__(self, name: object) -> bool:
+        for module in iter_modules(rivals.__path__, f"{rivals.__name__}."):
+            import_module(module.name)
+        return super().__contains__(name)
+
+
+GENERATORS = _Generators()
 """The rivals of steering by the first word of their configuration lines."""
-
-
-def register_generator(name: str) -> Callable[[Generator], Generator]:
-    """Return a class decorator that enters a `TextGenerator` into `GENERATORS` under ``name``."""
-
-    def enter(kind: Generator) -> Generator:
-        if GENERATORS.setdefault(name, kind) is not kind:
-            raise ParameterError(f"There is a generator {name!r} already. Register this one under another name.")
-        return kind
-
-    return enter
 
 
 @dataclass(frozen=True, slots=True)

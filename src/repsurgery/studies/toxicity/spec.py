@@ -197,6 +197,7 @@ _DEMO = {
     "data": "courtesy",
     "source": "rude",
     "target": "courteous",
+    "max_length": 64,
     "fit_rows": 200,
     "held_out": 60,
     "prompts": "courtesy",

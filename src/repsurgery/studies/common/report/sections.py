@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from html import escape
 
 from repsurgery.studies.common.report import html, markdown
+from repsurgery.studies.common.report.examples import examples_html, examples_markdown
 from repsurgery.studies.common.report.tables import Table
-from repsurgery.studies.demo.examples import examples_html, examples_markdown
 from repsurgery.studies.toxicity.record import Example
 
 __all__ = ["Drawing", "Section", "section_html", "section_markdown"]

@@ -8,7 +8,7 @@ from repsurgery.studies.common.report.facts import word
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.tables import Table
 from repsurgery.studies.significance import adjusted_toxicity, toxicity_with_tests, without_tests
-from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_demo
 from repsurgery.studies.toxicity.report.ablation import ablation_tables
 from repsurgery.studies.toxicity.report.claims import claims_tables
 from repsurgery.studies.toxicity.report.published import beside_table
@@ -61,8 +61,8 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
     tables = [
         _toxicity_table(record),
         _cost_table(record, older),
-        beside_table(record),
-        *claims_tables(plain),
+        # the demonstration steers another concept, so the published figures do not apply to it
+        *([] if is_demo(record.spec) else [beside_table(record), *claims_tables(plain)]),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
         _mean_table(record, older),
         _diversity_table(record, older),
