@@ -18,8 +18,8 @@ from benchmarks.clock import Timings, interleaved
 from benchmarks.data import Classes, two_classes
 from benchmarks.lines import Line, Settings, at_least, at_most, fact
 from repsurgery import lm
-from repsurgery.lm.steer import row_steering as row_work
 from repsurgery.lm.sites.names import entrances, resolve_site
+from repsurgery.lm.steer import row_steering as row_work
 from repsurgery.lm.steer.forward_context import _WATCHES
 from repsurgery.lm.steer.passes import Call
 from repsurgery.lm.steer.row_steering import RowSteering, as_steering

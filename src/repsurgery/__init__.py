@@ -1,4 +1,4 @@
-"""Affine representation surgery: steer and erase concepts by optimal affine maps that carry their own proof."""
+"""Steer and erase concepts in representations by optimal affine maps with measured, verifiable certificates."""
 
 import lazy_loader
 

@@ -7,12 +7,14 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import repsurgery as rs
 from repsurgery import baselines, classifiers, datasets, distributed, lm, metrics, scorers, sources
+from tests.lm.test_import import BLOCKED
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(rs.__path__, "repsurgery.") if not m.name.endswith("__main__"))
@@ -26,6 +28,46 @@ def test_importing_the_package_needs_no_framework():
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     for name in ("torch", "transformers", "typer", "ray", "dask", "zarr", "datasets"):
         assert f"'{name}'" not in loaded
+
+
+EXTRAS = ("torch", "transformers", "pydantic", "jinja2", "typer", "rich", "platformdirs", "filelock", "tqdm", "pandas")
+EXTRAS += ("matplotlib", "pyarrow", "zarr", "ray", "dask", "distributed", "fairlearn", "lm_eval", "huggingface_hub")
+CORE = (
+    "repsurgery",
+    "affine",
+    "moments",
+    "gates",
+    "certificates",
+    "steering",
+    "datasets",
+    "metrics",
+    "scorers",
+    "scale",
+)
+CORE += ("baselines", "classifiers", "sources", "distributed")
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_a_core_install_has_every_public_name(room):
+    path = room if room == "repsurgery" else f"repsurgery.{room}"
+    code = f"import {path} as room\nfor name in room.__all__: getattr(room, name)"
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED.format(missing=EXTRAS) + code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_holds_the_stubs_that_lazy_imports_read():
+    packages = [
+        path.parent for path in (ROOT / "src").rglob("__init__.py") if "attach_stub(__name__" in path.read_text()
+    ]
+    assert len(packages) > 10
+    assert all((package / "__init__.pyi").is_file() for package in packages)
+    # hatch packs every file below the package's folder that version control does not ignore
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"] == {"packages": ["src/repsurgery"]}
+    assert build.keys() == {"targets"}
+    assert ".pyi" not in (ROOT / ".gitignore").read_text()
 
 
 ROOMS = {

@@ -6,7 +6,11 @@ import sys
 import warnings
 from pathlib import Path
 
+import platformdirs
 import pytest
+from platformdirs import windows
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
 from repsurgery.errors import CacheWarning, ModelError
 from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
@@ -117,10 +121,15 @@ def test_the_environment_chooses_the_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("REPSURGERY_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    for platform in ("linux", "win32", "darwin"):
-        monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(windows, "get_win_folder", windows.get_win_folder_from_env_vars)  # this machine has no registry
+    for platform in (Unix, windows.Windows, MacOS):
+        monkeypatch.setattr(platformdirs, "PlatformDirs", platform)
         assert cache_root().name == "repsurgery"
-        assert cache_root().parent == tmp_path or platform == "darwin"
+        assert cache_root().parent == tmp_path or platform is MacOS
+    monkeypatch.setattr(platformdirs, "PlatformDirs", Unix)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == tmp_path / ".cache" / "repsurgery"
 
 
 def test_a_sound_folder_is_used_without_warning(tmp_path):

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
 
 from repsurgery.arrays import Label, Rows, Vector
 from repsurgery.errors import LabelError, ParameterError, ShapeError
@@ -17,6 +15,8 @@ __all__ = ["from_classifier", "logistic", "mlp"]
 
 def logistic(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Vector | None) -> LinearGate:
     """Fit logistic regression (C = 1) on standardised columns and return it as a rule on the raw ones."""
+    from sklearn.linear_model import LogisticRegression  # a quarter of a second of imports, only where it is chosen
+
     centre, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     scale[scale == 0] = 1.0
     fitted = LogisticRegression(max_iter=1000).fit((X - centre) / scale, codes, sample_weight=w)
@@ -26,6 +26,8 @@ def logistic(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Ve
 
 def mlp(X: Rows, codes: NDArray[np.intp], classes: tuple[Label, ...], w: Vector | None, random_state: Any) -> MLPGate:
     """Fit the paper's concept classifier: one hidden layer of 128 ReLU units, scikit-learn's defaults."""
+    from sklearn.neural_network import MLPClassifier
+
     fitted = MLPClassifier(hidden_layer_sizes=(128,), random_state=random_state)
     fitted.fit(X.astype(np.float64), codes, sample_weight=w)
     (hidden, readout), (hidden_bias, readout_bias) = fitted.coefs_, fitted.intercepts_

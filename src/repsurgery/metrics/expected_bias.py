@@ -7,7 +7,7 @@ import numpy as np
 from repsurgery.arrays import Label, check_labels, check_rows
 from repsurgery.errors import DataError, LabelError, ParameterError
 from repsurgery.moments import ClassMoments
-from repsurgery.moments.closed_forms import expected_neighbour_bias, mean_gap
+from repsurgery.moments.closed_forms import expected_neighbour_bias, neighbour_bias_of_distinct_rows
 
 __all__ = ["expected_bias_by_neighbours"]
 
@@ -48,12 +48,9 @@ def expected_bias_by_neighbours(
         if label not in labels:
             raise LabelError(f"{caller} has no rows of {name} {label!r}; the labels are {labels}. Choose among them.")
     rows = np.isin(codes, [labels.index(source), labels.index(target)])
-    of = ClassMoments.of(X[rows], np.array(labels)[codes[rows]])
+    by_class = ClassMoments.of(X[rows], np.array(labels)[codes[rows]])
     if statistic == "v":
-        return expected_neighbour_bias(of[source], of[target])
-    n = of[source].count
-    if n < 2:
+        return expected_neighbour_bias(by_class[source], by_class[target])
+    if by_class[source].count < 2:
         raise DataError(f'{caller} got one row of source {source!r}; pairs of different rows need two. Use "v".')
-    within = 2 * of[source].trace * n / (n - 1)
-    across = of[source].trace + of[target].trace + mean_gap(of[source], of[target]) ** 2
-    return abs(within - across)
+    return neighbour_bias_of_distinct_rows(by_class[source], by_class[target])

@@ -17,6 +17,8 @@ from repsurgery.arrays import Label, Rows, as_rows, check_labels, check_rows, ch
 from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
+from repsurgery.certificates.from_rows import certify
+from repsurgery.certificates.verify import verify
 from repsurgery.errors import (
     ConceptWarning,
     GainWarning,
@@ -33,7 +35,6 @@ from repsurgery.gates.from_rows import from_classifier, logistic, mlp
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.origin import UNKNOWN, Origin
-from repsurgery.steering.audit import certify, verify
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 from repsurgery.steering.shrink import SeenRows, check_shrinkage, shrink_classes, shrunk_covariance
 

@@ -5,7 +5,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.covariance import ledoit_wolf_shrinkage
 
 from repsurgery.arrays import Label, Matrix, Rows, Vector
 from repsurgery.errors import ParameterError, RowsNeededError
@@ -60,6 +59,8 @@ def shrink(name: str, ridge: float, m: Moments, rows: Rows | None, *, weighted: 
             "shrinkage='ledoit-wolf' needs unweighted rows in memory: moments do not hold fourth-order sums. "
             "Use fit(X, z), or shrinkage='oas', which reads moments."
         )
+    from sklearn.covariance import ledoit_wolf_shrinkage  # a tenth of a second of imports, only where it is chosen
+
     return towards_identity(float(ledoit_wolf_shrinkage(rows.astype(np.float64))), m.trace, m.dim)
 
 

@@ -4,11 +4,12 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from repsurgery.errors import CacheWarning, ModelError
 
@@ -20,16 +21,9 @@ _BUILDING = ".building-"
 
 
 def cache_root() -> Path:
-    """Return the folder of converted models: ``REPSURGERY_CACHE``, else the platform's user cache."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "repsurgery"
+    """Return the folder of converted models and resumable work: ``REPSURGERY_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).expanduser() if chosen else user_cache_path("repsurgery", appauthor=False, opinion=False)
 
 
 def sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A job of reading texts by a model, that ranks and actors share out among themselves."""
+"""A job of reading texts with a model, which is divided among ranks or actors."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["Reading", "make_reading"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Checked texts with their labels, and what is to be read of them: the arguments of `lm.class_moments`."""
+    """Checked texts and labels, and the other arguments of `lm.class_moments`."""
 
     texts: list[str]
     labels: list[Label]
@@ -31,7 +31,7 @@ class Reading:
     work_dir: str | None
 
     def split(self, model: Any, tokenizer: Any, parts: int) -> list[list[int]]:
-        """Hold the job against the model, and return the indices of the texts of each part."""
+        """Check that the model has the sites, and return the indices of the texts of each part."""
         from repsurgery.lm.sites.names import resolve_site
         from repsurgery.lm.splitting import split_texts
 
@@ -42,7 +42,7 @@ class Reading:
         )
 
     def moments(self, model: Any, tokenizer: Any, index: list[int], *, progress: bool) -> dict[str, ClassMoments]:
-        """Read the texts at ``index``; without any, return moments without classes."""
+        """Read the texts at ``index``; an empty index gives moments without classes."""
         from repsurgery import lm
 
         if not index:
@@ -62,7 +62,7 @@ class Reading:
         )
 
     def digest(self) -> str:
-        """Return what tells two jobs apart; where results are kept is not part of it."""
+        """Return a digest of the job, without the place of its results."""
         facts = [getattr(self, field.name) for field in fields(self) if field.name != "work_dir"]
         return sha256(repr(facts).encode()).hexdigest()
 
@@ -79,7 +79,7 @@ def make_reading(
     work_dir: str | os.PathLike[str] | None,
     caller: str,
 ) -> Reading:
-    """Check what can be checked without a model."""
+    """Return a job after all checks that need no model."""
     try:
         from repsurgery.lm.read.class_moments import check_sites
         from repsurgery.lm.read.states import check_pooling

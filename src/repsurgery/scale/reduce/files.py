@@ -12,7 +12,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
 from repsurgery.outputs import check_output
 from repsurgery.scale.reduce.parts import Origin, read_part, write_moments
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 
 __all__ = ["merge_files"]
 

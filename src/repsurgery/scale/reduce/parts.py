@@ -13,7 +13,7 @@ from repsurgery.files import Contents, built_from, digest_of, read_file, write_f
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import KIND, from_contents, to_contents
 from repsurgery.scale.shards.counting import Counted, NonFinite
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 
 __all__ = ["Origin", "Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
 

@@ -55,7 +55,7 @@ class MethodResult:
     Attributes
     ----------
     method : str
-        "base", a name of `repsurgery.experiments.METHODS`, or "xian" with its choices.
+        "base", a name of `repsurgery.workflows.fit.METHODS`, or "xian" with its choices.
     measures : mapping of str to Estimate
         "test.accuracy", "test.tpr_gap_rms" (over all classes with both groups), "test.tpr_gap_noise" (what sampling
         alone would show), "test.tpr_gap_rms_predicted" (over classes predicted correctly at least once),

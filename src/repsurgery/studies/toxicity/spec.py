@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from repsurgery.certificates.verify import FEWEST_ROWS
 from repsurgery.errors import ParameterError
-from repsurgery.steering.audit import FEWEST_ROWS
 from repsurgery.studies.common.options import chosen, options_toml, read_options, require_least, require_types
 from repsurgery.studies.toxicity.configuration import Configuration, parse_line
 from repsurgery.studies.toxicity.generators import GeneratorLine

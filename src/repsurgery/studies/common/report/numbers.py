@@ -35,7 +35,7 @@ def estimate(given: Estimate | None, *, signed: bool = False) -> str:
 
     Examples
     --------
-    >>> from repsurgery.results import Estimate
+    >>> from repsurgery.studies.common.estimate import Estimate
     >>> estimate(Estimate(0.155, 0.1502, 0.1609)), estimate(Estimate(0.155)), estimate(None)
     ('.155 [.150, .161]', '.155', '–')
     """
@@ -47,7 +47,7 @@ def quantity(given: Estimate | None, *, signed: bool = False) -> str:
 
     Examples
     --------
-    >>> from repsurgery.results import Estimate
+    >>> from repsurgery.studies.common.estimate import Estimate
     >>> quantity(Estimate(29.0123, 28.1, 30)), quantity(Estimate(-1.5), signed=True), quantity(Estimate(226.31))
     ('29.01 [28.10, 30.00]', '−1.500', '226.3')
     """
@@ -79,7 +79,7 @@ def change(given: Estimate | None, *, share: bool = True) -> str:
 
     Examples
     --------
-    >>> from repsurgery.results import Estimate
+    >>> from repsurgery.studies.common.estimate import Estimate
     >>> change(Estimate(-0.1, -0.12, -0.08, p_value=0.001)), change(Estimate(0.1, 0.02, 0.22, p_value=0.06))
     ('−.100 [−.120, −.080]*', '+.100 [+.020, +.220]')
     """
