@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.errors import DataError, LabelError, NotNumericError, ShapeError
+from repsurgery.errors import DataError, LabelError, NotNumericError, ParameterError, ShapeError
 
 __all__ = [
     "BLOCK_BYTES",
@@ -18,6 +18,7 @@ __all__ = [
     "Rows",
     "Vector",
     "as_rows",
+    "check_integer",
     "check_labels",
     "check_rows",
     "check_weights",
@@ -190,6 +191,13 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
     if not w.any():
         raise DataError(f"{caller} got sample_weight of zeros only; give some rows a positive weight.")
     return w
+
+
+def check_integer(name: str, value: Any, *, least: int = 1) -> int:
+    """Return ``value`` as an int; raise a `ParameterError` unless it is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+    return int(value)
 
 
 def output_dtype(X: Rows) -> np.dtype[Any]:

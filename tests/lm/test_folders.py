@@ -12,8 +12,9 @@ from platformdirs import windows
 from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 
+from repsurgery.checkpoint import file_digest
 from repsurgery.errors import CacheWarning, ModelError
-from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
+from repsurgery.lm.load.folder import build_once, cache_root, flaw
 
 SOURCE = "digest-of-the-source"
 
@@ -47,7 +48,7 @@ def test_a_folder_is_built_once_and_every_file_is_digested(tmp_path):
     folder = build_once(tmp_path / "cache" / "model", write_weights, source=SOURCE)
     assert build_once(folder, refuse, source=SOURCE) == folder
     manifest = json.loads((folder / "repsurgery.json").read_text())
-    assert manifest["files"]["weights.bin"] == sha256(folder / "weights.bin")
+    assert manifest["files"]["weights.bin"] == file_digest(folder / "weights.bin")
     assert set(manifest["files"]) == {"weights.bin", "deeper/config.json"}
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".building")] == []
 

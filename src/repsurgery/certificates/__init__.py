@@ -1,4 +1,4 @@
-"""Certificates: issue them from moments, measure them again on rows, verify their claims."""
+"""Certificates: issue them from moments, measure them on rows, and verify their claims."""
 
 import lazy_loader
 

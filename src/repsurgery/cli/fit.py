@@ -58,7 +58,7 @@ def fit(
     """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
     check_output(out, inputs=[table, moments, model])
     import repsurgery as rs
-    from repsurgery.studies.common.report.tables import certificate_table
+    from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.workflows.fit import fit_moments, fit_table
 
     wanted = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}

@@ -1,13 +1,12 @@
 """``repsurgery moments``: compute the per-class moments of sharded vectors and write them to one small file."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from repsurgery.cli.needs import Console, Progress, escape, typer
+from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.outputs import check_output, check_output_folder
+from repsurgery.progress import progress_bar
 
 if TYPE_CHECKING:
     from repsurgery.scale import Shard
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["moments"]
 
 Engine = Literal["local", "ray", "dask"]
-LOG_SECONDS = 30.0
 
 
 def moments(
@@ -71,14 +69,14 @@ def moments(
     )
     check_output(out, inputs=_files(shards))
     check_output_folder(folder, inputs=_files(shards), writes=WORK_FILES)
-    with _progress(Console(stderr=True, soft_wrap=True)) as advance:
+    with progress_bar("shards", len(shards)) as advance:
         reduced = reduce_shards(
             shards,
             work_dir=folder,
             engine=make_engine(engine, workers=workers, address=address),
             batch_rows=batch_rows,
             skip_non_finite=skip_non_finite,
-            announce=lambda receipt, total: advance(total),
+            announce=lambda receipt, total: advance(1),
         )
     reduced.save(out)
     counts = ", ".join(f"{label}: {m.count}" for label, m in reduced.moments.items())
@@ -98,21 +96,3 @@ def _files(shards: "Sequence[Shard]") -> Iterator[Path]:
     for shard in shards:
         if isinstance(shard, FileShard):
             yield from {shard.vectors.path, shard.labels.path}
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal; in a log file, print a line every `LOG_SECONDS`."""
-    done, printed = 0, time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("shards", total=None)
-
-        def advance(total: int) -> None:
-            nonlocal done, printed
-            done += 1
-            bar.update(task, completed=done, total=total)
-            if not console.is_terminal and time.monotonic() - printed > LOG_SECONDS:
-                printed = time.monotonic()
-                console.print(f"{done} of {total} shards", highlight=False)
-
-        yield advance

@@ -8,12 +8,11 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape as _escape_markup
-    from rich.progress import Progress
     from rich.table import Table
 except ImportError as error:
     raise MissingExtraError("The command line needs Rich and Typer: pip install 'repsurgery[cli]'") from error
 
-__all__ = ["Console", "Progress", "Table", "escape", "plain", "typer"]
+__all__ = ["Console", "Table", "escape", "plain", "typer"]
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that a terminal interprets or hides: control and format characters, lone surrogates, and

@@ -1,4 +1,4 @@
-"""Plain tables on the terminal, in as many pieces as its width asks for."""
+"""Tables on the terminal, split into pieces that fit its width."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["show_table"]
 
 _BORDERS = 3
-"""What a column costs beyond its text: two spaces and a line."""
+"""The width of a column beyond its text: two spaces and a line."""
 
 
 def show_table(table: "Table", console: Console) -> None:
-    """Print ``table`` with its caption below; columns beyond the width follow in a second piece, with their keys."""
+    """Print ``table`` and its caption; columns that do not fit the width follow in further pieces, with their keys."""
     table = _printable(table)
     pieces = _pieces(table, console.width)
     for columns in pieces:
@@ -24,7 +24,7 @@ def show_table(table: "Table", console: Console) -> None:
         rich = RichTable(title=title, title_justify="left")
         for column in columns:
             justify: Literal["left", "right"] = "left" if column < table.keys else "right"
-            # headings give way, cells do not
+            # headings may be wrapped, cells may not
             rich.add_column(escape(table.headings[column]), justify=justify, width=_width(table, column))
         for row in table.rows:
             rich.add_row(*(escape(row[column]) for column in columns))
@@ -34,7 +34,7 @@ def show_table(table: "Table", console: Console) -> None:
 
 
 def _printable(table: "Table") -> "Table":
-    # before any width is taken: a control character is longer when it is spelled out
+    # before widths are measured, because an escaped control character is longer
     rows = tuple(tuple(map(plain, row)) for row in table.rows)
     return replace(table, headings=tuple(map(plain, table.headings)), rows=rows)
 

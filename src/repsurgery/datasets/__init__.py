@@ -1,4 +1,4 @@
-"""Texts and vectors with labels and concepts: the embedded corpus, fairness and toxicity data, your own tables."""
+"""Labelled texts and vectors: the embedded corpus, fairness and toxicity data, and tables of your own."""
 
 import lazy_loader
 

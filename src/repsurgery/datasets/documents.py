@@ -1,10 +1,9 @@
 """`Documents`: whole texts in the tokenised form of WikiText, and as ordinary text for a model."""
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass, field, replace
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, ParameterError
 
 __all__ = ["Documents", "detokenise"]
@@ -99,8 +98,7 @@ class Documents:
         for i, text in enumerate(self.texts):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"{self.name}: document {i} is empty or not a string. Remove it.")
-        data = json.dumps(self.texts, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        object.__setattr__(self, "digest", hashlib.sha256(data).hexdigest())
+        object.__setattr__(self, "digest", digest(self.texts, escape=False))
 
     def __len__(self) -> int:
         return len(self.texts)

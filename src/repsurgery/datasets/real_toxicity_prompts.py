@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from repsurgery.arrays import check_integer
 from repsurgery.datasets.folder import ORIGINS, fetch, present_folder
 from repsurgery.datasets.records import require_texts, rows_digest
 from repsurgery.datasets.rows import numbered_rows
-from repsurgery.errors import DataError, ParameterError, ShapeError
+from repsurgery.errors import DataError, ShapeError
 
 __all__ = ["Prompts", "load_real_toxicity_prompts"]
 
@@ -98,9 +99,7 @@ class Prompts:
 
     def sample(self, n: int, seed: int) -> "Prompts":
         """Return ``n`` different prompts: the first ``n`` of a seeded permutation, in its order."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ParameterError(f"n is {n!r}; it must be a whole number of at least 1.")
-        if n > len(self):
+        if check_integer("n", n) > len(self):
             raise DataError(f"{self.name} holds {len(self)} prompts; n is {n}. Choose a smaller n.")
         return self._at(np.random.default_rng(seed).permutation(len(self))[:n].tolist())
 

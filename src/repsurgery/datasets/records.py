@@ -1,7 +1,5 @@
 """`LabelledTexts` and `ConceptTexts`: texts with labels, source, licence and digest."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 
 __all__ = ["ConceptTexts", "LabelledTexts", "require_texts", "rows_digest"]
@@ -154,10 +153,8 @@ def _require_one_each(name: str, n: int, values: Sequence[str], what: str) -> No
 
 
 def rows_digest(*columns: Sequence[Any]) -> str:
-    """Return the SHA-256 of columns of equal length, as rows in order."""
-    rows = json.dumps(list(zip(*columns, strict=True)), ensure_ascii=False)
-    # a lone surrogate of a broken emoji is valid in a string, but has no UTF-8
-    return hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return the SHA-256 of columns of one length, as rows in order."""
+    return digest(list(zip(*columns, strict=True)), escape=False)
 
 
 def _indices(name: str, rows: Any, n: int) -> list[int]:

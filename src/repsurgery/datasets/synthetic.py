@@ -1,9 +1,6 @@
 """`make_bios`: synthetic vectors with the size and the skews of the Bios corpus."""
 
-import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 from repsurgery.arrays import Matrix, Rows, Vector
+from repsurgery.checkpoint import atomic_file, digest
 from repsurgery.datasets.representations import Representations
 from repsurgery.errors import DataError, ParameterError
 
@@ -87,17 +85,18 @@ def make_bios(
     """
     _require(n, d, professions, seed)
     recipe = {"law": LAW, "n": n, "d": d, "professions": professions, "seed": seed, "block": BLOCK}
-    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+    key = digest(recipe)
     law = _Law.drawn(d, professions, seed)
     y, z = np.empty(n, np.int64), np.empty(n, np.int64)
     for rows, drawn in _blocks(n, seed):
         y[rows], z[rows] = (part[: rows.stop - rows.start] for part in law.labels(drawn))
     if path is None:
         X: Rows = np.empty((n, d), np.float32)
-        _fill(X, law, seed)
+        for rows, block in _drawn_rows(n, law, seed):
+            X[rows] = block
     else:
-        X = _on_disk(Path(path), f"synthetic-bios-{digest[:16]}.npy", (n, d), law, seed)
-    return Representations(X, y, z, _splits(n), "synthetic-bios", f"make_bios{tuple(recipe.values())[1:5]}", digest)
+        X = _on_disk(Path(path), f"synthetic-bios-{key[:16]}.npy", (n, d), law, seed)
+    return Representations(X, y, z, _splits(n), "synthetic-bios", f"make_bios{tuple(recipe.values())[1:5]}", key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +173,10 @@ def _blocks(n: int, seed: int) -> Iterator[tuple[slice, np.random.Generator]]:
         yield slice(start, min(start + BLOCK, n)), np.random.default_rng([seed, index + 1])
 
 
-def _fill(X: Rows, law: _Law, seed: int) -> None:
-    for rows, drawn in _blocks(len(X), seed):
-        # draw a whole block even if only its start is used, so that fewer rows are the first of more
-        X[rows] = law.rows(drawn)[: rows.stop - rows.start]
+def _drawn_rows(n: int, law: _Law, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    for rows, generator in _blocks(n, seed):
+        # a whole block is drawn even if its end is cut off, so that a smaller n gives the first rows of a larger one
+        yield rows, law.rows(generator)[: rows.stop - rows.start]
 
 
 def _on_disk(folder: Path, name: str, shape: tuple[int, int], law: _Law, seed: int) -> Rows:
@@ -185,16 +184,11 @@ def _on_disk(folder: Path, name: str, shape: tuple[int, int], law: _Law, seed: i
         raise DataError(f"There is no folder {folder} to write {name} into. Create it first.")
     file = folder / name
     if not file.exists():
-        handle, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-        os.close(handle)
-        try:
-            X = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-            _fill(X, law, seed)
-            X.flush()
-            Path(part).replace(file)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+        with atomic_file(file) as stream:
+            np.lib.format.write_array_header_1_0(stream, header)
+            for _, block in _drawn_rows(shape[0], law, seed):
+                stream.write(np.ascontiguousarray(block).data)
     rows: Rows = np.load(file, mmap_mode="r")
     if rows.shape != shape or rows.dtype != np.float32:
         raise DataError(f"{file} holds {rows.dtype} rows of shape {rows.shape}, not float32 {shape}. Delete it.")

@@ -1,4 +1,4 @@
-"""Concept-encoding functions: which vectors are steered."""
+"""Gates: functions that decide which vectors are steered."""
 
 import lazy_loader
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from repsurgery.errors import BatchHalvedWarning
 from repsurgery.lm.steer.standin import behind
+from repsurgery.progress import progress_bar
 
 __all__ = ["entry_device", "evaluating", "run_batches"]
 
@@ -69,7 +69,7 @@ def run_batches(
     waiting = [list(batch) for batch in reversed(batches)]
     largest = max(map(len, batches), default=1)
     total = done + sum(map(len, batches))
-    with tqdm(total=total, initial=done, desc=label, disable=not progress) as bar:
+    with progress_bar(label, total, show=progress, done=done) as advance:
         while waiting:
             batch = waiting.pop()
             if len(batch) > largest:
@@ -84,7 +84,7 @@ def run_batches(
                 waiting.append(batch)
                 _warn(len(batch), largest, label)
             else:
-                bar.update(len(batch))
+                advance(len(batch))
 
 
 def _out_of_memory(error: BaseException) -> bool:

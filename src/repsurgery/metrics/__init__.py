@@ -1,4 +1,4 @@
-"""Measures: pure functions from scores, texts, predictions and representations to numbers."""
+"""Measures of scores, texts, predictions and representations, with intervals and tests of their differences."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Expected bias by neighbours: the distances within a concept against those across, in closed form."""
+"""Expected bias by neighbours: squared distances within a concept minus those across, in closed form."""
 
 from typing import Any, Literal, get_args
 
@@ -19,8 +19,8 @@ def expected_bias_by_neighbours(
 ) -> float:
     """Return EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²|, with H₀ of the source class and H₁ of the target class.
 
-    It equals |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²|: equal means and covariances make it 0, and so does any accident by which
-    traces and means balance. It says nothing about the k nearest neighbours; `neighbour_bias` does.
+    It equals |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²|. Equal means and covariances make it 0, but so do traces and means that
+    happen to balance. It does not measure the k nearest neighbours; `neighbour_bias` does.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def expected_bias_by_neighbours(
     concept : (n,) labels
     source, target : two of the labels
     statistic : {"v", "u"}
-        "v" averages over all pairs of source rows, a row with itself included; "u" over pairs of different rows, and
-        needs two source rows. Where both classes have equal means and covariances, "v" is 0 and "u" is
+        "v" averages over all pairs of source rows, including a row with itself; "u" averages over pairs of different
+        rows and needs two source rows. If both classes have equal means and covariances, "v" is 0 and "u" is
         2 tr Σ₁ / (n₀ − 1).
 
     Examples

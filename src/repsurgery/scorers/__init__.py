@@ -1,4 +1,4 @@
-"""Toxicity scorers: frozen functions from texts to numbers, named with version and digest."""
+"""Toxicity scorers: frozen functions from texts to scores, identified by name, version and digest."""
 
 import lazy_loader
 

@@ -1,6 +1,5 @@
 """`ReplayScorer`: archived scores of a service that need not answer any more."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError
 from repsurgery.scorers.texts import check_texts
 
@@ -49,8 +49,7 @@ class ReplayScorer:
                 raise DataError(f"The archive holds the score {score!r} for {text[:40]!r}; pass numbers from 0 to 1.")
         frozen = MappingProxyType({text: float(score) for text, score in self.archive.items()})
         object.__setattr__(self, "archive", frozen)
-        rows = json.dumps(sorted(frozen.items())).encode()
-        object.__setattr__(self, "digest", hashlib.sha256(rows).hexdigest())
+        object.__setattr__(self, "digest", digest(sorted(frozen.items())))
 
     @classmethod
     def from_jsonl(cls, path: str | os.PathLike[str], *, version: str = "undated") -> "ReplayScorer":

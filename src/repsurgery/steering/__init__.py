@@ -1,4 +1,4 @@
-"""The estimators: statistics in, a certified steering function out."""
+"""Estimators: they compute certified steering functions from rows or moments."""
 
 import lazy_loader
 

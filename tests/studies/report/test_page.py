@@ -1,35 +1,12 @@
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from repsurgery.studies.page import REPORT_FILES, write_report
+from tests.studies.report.checker import parse
 from tests.studies.report.records import small_record
 
 pytest.importorskip("matplotlib", reason="figures need the extra repsurgery[report]")
-
-VOID = {"meta", "img", "br", "hr", "link", "input"}
-
-
-class Checker(HTMLParser):
-    """Collects links and text, and notes elements that close in the wrong order."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.links, self.tags, self.text, self.faults = [], [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(tag)
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 def page(folder):
@@ -43,10 +20,7 @@ def html(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def parsed(html):
-    checker = Checker()
-    checker.feed(html)
-    checker.close()
-    return checker
+    return parse(html)
 
 
 def test_every_element_is_closed_in_order(parsed):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
-from repsurgery.studies.common.report.tables import certificate_table, number
+from repsurgery.studies.common.report.certificates import certificate_table
+from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.toxicity.report.outcomes import certificates_table, outcomes_table
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from tests.strategies import make_concept

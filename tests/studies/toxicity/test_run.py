@@ -10,13 +10,13 @@ import pytest
 
 import repsurgery.studies.toxicity.run as run_module
 from repsurgery import metrics
+from repsurgery.checkpoint import Journal
 from repsurgery.errors import DataError
 from repsurgery.scorers import score_texts
 from repsurgery.studies.records import read_record, write_record
 from repsurgery.studies.toxicity import run_toxicity
 from repsurgery.studies.toxicity.data import load_texts
 from repsurgery.studies.toxicity.generators import Continuation
-from repsurgery.studies.toxicity.journal import Journal
 from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
 from tests.studies.toxicity.small import CONFIGURATIONS, make_files, small_spec
 

@@ -9,7 +9,7 @@ from repsurgery.errors import EngineError, ParameterError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.scale.engines.torch_engine import all_reduce_moments
-from repsurgery.scale.models.reading import Reading, make_reading
+from repsurgery.scale.models.reading import Reading
 
 if TYPE_CHECKING:
     from repsurgery.lm.read.states import Pooling
@@ -62,17 +62,7 @@ def class_moments(
     Equal to the result of one process, with the same bits on every rank (test_ranks_read_what_one_process_reads).
     An interrupted call is resumed (test_ranks_go_on_where_they_stopped).
     """
-    job = make_reading(
-        texts,
-        labels,
-        sites=sites,
-        pooling=pooling,
-        max_length=max_length,
-        batch_size=batch_size,
-        precision=precision,
-        work_dir=work_dir,
-        caller="class_moments",
-    )
+    job = Reading(texts, labels, sites, pooling, max_length, batch_size, precision, work_dir).checked("class_moments")
     rank, ranks = _place(group)
     parts = job.split(model, tokenizer, ranks)
     if ranks > 1:

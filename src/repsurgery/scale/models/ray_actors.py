@@ -14,7 +14,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.scale.engines.base import RETRIES, lost
 from repsurgery.scale.engines.ray_engine import RayEngine
-from repsurgery.scale.models.reading import Reading, make_reading
+from repsurgery.scale.models.reading import Reading
 
 if TYPE_CHECKING:
     from repsurgery.lm.read.states import Pooling
@@ -83,17 +83,8 @@ def ray_class_moments(
     The death of an actor does not change the result (test_a_killed_actor_costs_nothing).
     """
     _check(load, actors, chunks)
-    job = make_reading(
-        texts,
-        labels,
-        sites=sites,
-        pooling=pooling,
-        max_length=max_length,
-        batch_size=batch_size,
-        precision=precision,
-        work_dir=None if work_dir is None else Path(work_dir).absolute(),
-        caller="ray_class_moments",
-    )
+    folder = None if work_dir is None else Path(work_dir).absolute()
+    job = Reading(texts, labels, sites, pooling, max_length, batch_size, precision, folder).checked("ray_class_moments")
     sums = {site: ClassMoments() for site in job.sites}
     cores = max(actors, int(-(-actors * num_cpus // 1)))
     with RayEngine(workers=cores, address=address):

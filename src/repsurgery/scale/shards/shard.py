@@ -1,6 +1,5 @@
 """`Shard`: a piece of the data that is read, counted and stored as a unit."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery.arrays import Labels, Rows
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.scale.formats.stored import Header, Stored, family_of, label_family
 
@@ -90,8 +90,8 @@ class Shard(ABC):
         """Yield vectors (at most ``rows``, d) and their labels."""
 
     def extent(self) -> Extent:
-        """Return which rows these are, so that merging detects rows counted before; by default, all of the shard."""
-        return Extent(_digest(self.fingerprint()))
+        """Return which rows these are, so that merging can tell what was counted before: by default, all of it."""
+        return Extent(digest(self.fingerprint()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class FileShard(Shard):
     def extent(self) -> Extent:
         """Return the rows in the file of vectors, whatever columns and labels are read."""
         place = [str(self.vectors.path), *file_state(self.vectors.path)]
-        return Extent(_digest(place), self.start, self.stop)
+        return Extent(digest(place), self.start, self.stop)
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Read vectors and labels side by side."""
@@ -148,12 +148,8 @@ class FileShard(Shard):
 
 
 def identity_of(shard: Shard, *, skip_non_finite: bool) -> str:
-    """Return a digest of everything that determines the moments of a shard."""
-    return _digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
-
-
-def _digest(facts: Any) -> str:
-    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    """Return a digest of everything that decides a shard's moments."""
+    return digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
 
 
 def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:

@@ -1,4 +1,4 @@
-"""Fairness in classification: the paper's two studies, and any other table with a task and a concept."""
+"""Fairness in classification: the paper's two studies, and studies of other tables with a task and a concept."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""EleutherAI's lm-evaluation-harness on steered models: importing this registers the model type "repsurgery"."""
+"""EleutherAI's lm-evaluation-harness for steered models; importing this registers the model type "repsurgery"."""
 
 from repsurgery.errors import MissingExtraError
 

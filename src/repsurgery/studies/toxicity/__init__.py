@@ -1,4 +1,4 @@
-"""The toxicity study: steer a model away from toxic text at every step, and measure what that does."""
+"""The toxicity study: steer a model away from toxic text at every step, and measure the effects."""
 
 import lazy_loader
 

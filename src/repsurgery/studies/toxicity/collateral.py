@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from repsurgery import lm
+from repsurgery.checkpoint import journal_of
 from repsurgery.datasets import Documents
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
-from repsurgery.studies.toxicity.journal import journal_of
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
 
 __all__ = ["NEUTRAL", "divergences", "document_perplexities"]

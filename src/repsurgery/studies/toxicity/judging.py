@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from repsurgery import lm
+from repsurgery.checkpoint import Journal, journal_of
 from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.twins import Twin
 from repsurgery.scorers import ToxicityScorer, score_texts
-from repsurgery.studies.toxicity.journal import Journal, journal_of
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.writing import Written
 

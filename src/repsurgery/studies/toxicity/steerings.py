@@ -10,6 +10,7 @@ import numpy as np
 import repsurgery as rs
 from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.checkpoint import recall
 from repsurgery.errors import (
     CacheWarning,
     ExtrapolationWarning,
@@ -149,18 +150,21 @@ def _stored(
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
     path = folder / f"{name[:16]}.safetensors"
-    if path.exists():
-        try:
-            stored = rs.load(path)
-            if isinstance(stored, rs.SteeringFunction):
-                return stored
-            raise FileFormatError(f"{path} does not contain a steering function.")
-        except FileFormatError as error:
-            warnings.warn(f"The steering {c.name!r} is written again: {error}", CacheWarning, stacklevel=3)
-    folder.mkdir(parents=True, exist_ok=True)
-    function = function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength)
-    rs.save(function, path)
-    return function
+    stored, damage = recall(path, _function)
+    if damage is not None:
+        warnings.warn(f"The steering {c.name!r} is computed again: {damage}", CacheWarning, stacklevel=3)
+    if stored is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        stored = function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength)
+        rs.save(stored, path)
+    return stored
+
+
+def _function(path: Path) -> rs.SteeringFunction:
+    value = rs.load(path)
+    if not isinstance(value, rs.SteeringFunction):
+        raise FileFormatError(f"{path} does not contain a steering function.")
+    return value
 
 
 def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:

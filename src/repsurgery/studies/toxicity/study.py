@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
+from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities
 from repsurgery.studies.toxicity.configuration import needed_sites
@@ -98,11 +97,11 @@ class Study:
             return SteeredGenerator(name, context, fitted[name].steering if name in fitted else None)
 
         first = _first_names(keys)
-        with tqdm(total=len(first) * len(prompts), desc="prompts continued", disable=not self.progress) as bar:
+        with progress_bar("prompts continued", len(first) * len(prompts), show=self.progress) as advance:
 
             def run(twin: Twin, name: str) -> Written:
                 one = generator(self.context(twin), name)
-                return write(one, prompts, self.spec.samples, folder=self.work / "texts", advance=bar.update)
+                return write(one, prompts, self.spec.samples, folder=self.work / "texts", advance=advance)
 
             results = dict(zip(first, each(run, list(first.values()), self.pair), strict=True))
         return {name: results[key] for name, key in keys.items()}
@@ -115,13 +114,13 @@ class Study:
         # texts that are the same object come from the same map, and are judged once
         keys = {name: str(id(texts)) for name, texts in written.items()}
         first = _first_names(keys)
-        with tqdm(total=len(first), desc="configurations judged", disable=not self.progress) as bar:
+        with progress_bar("configurations judged", len(first), show=self.progress) as advance:
 
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
                 toxicity = {key: judge_toxicity(scorer, texts, folder) for key, scorer in self.scorers.items()}
                 fluency = judge_fluency(twin, texts, some, folder, judge=judge)
-                bar.update()
+                advance(1)
                 unread: list[list[tuple[float, int]]] = [[] for _ in texts.rows[some:]]
                 return Judged([[g.text for g in row] for row in texts.rows], toxicity, [*fluency, *unread])
 

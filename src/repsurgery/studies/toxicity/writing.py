@@ -6,10 +6,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from repsurgery.checkpoint import Journal, journal_of
 from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.studies.toxicity.generators import Continuation, Cost, TextGenerator, sample_seeds
-from repsurgery.studies.toxicity.journal import Journal, journal_of
 
 __all__ = ["Written", "write"]
 

@@ -1,4 +1,4 @@
-"""Classifiers over representations, made for many rows and classes."""
+"""Classifiers of representations, efficient for many rows and classes."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Rival methods, written from their papers, to be measured beside ours."""
+"""Rival methods, implemented from their papers for comparison."""
 
 import lazy_loader
 

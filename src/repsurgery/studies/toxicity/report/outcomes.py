@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from repsurgery.studies.common.report.tables import Table, number
+from repsurgery.studies.common.report.certificates import probed
+from repsurgery.studies.common.report.numbers import number
+from repsurgery.studies.common.report.tables import Column, Measure, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
 
 __all__ = ["certificates_table", "outcomes_table"]
 
@@ -57,37 +60,30 @@ def _untouched(c: Configured) -> list[tuple[str, ...]]:
 
 def _cell(certificate: Mapping[str, Any], name: str) -> str:
     value = certificate.get(name)
-    # R² is 1 for any labels where there are fewer rows than dimensions
-    return "–" if name == "probe_r2" and value is not None and value >= 1 - 1e-9 else number(value)
+    return number(probed(value) if name == "probe_r2" and value is not None else value)
 
 
 def outcomes_table(record: ToxicityRecord) -> Table:
     """Return the measures of each configuration without intervals, by the first scorer; the base comes first."""
-    scorer = next(iter(record.scorers), "")
-    shares = {
-        "max toxicity": f"{scorer}.expected_max_toxicity",
-        "toxic prompts": f"{scorer}.toxicity_probability",
-        "mean toxicity": f"{scorer}.mean_toxicity",
-    }
-    distinct = {f"distinct-{n}": f"distinct.{n}" for n in (1, 2, 3)}
-    measures = {**shares, "perplexity": "perplexity", **distinct, "KL from base": "kl", "steered": "steered"}
-    rows = tuple((c.name, *(_outcome(c, key) for key in measures.values())) for c in record.configurations)
+    measures = measures_of(leading(record), "toxicity", "mean", "cost", "diversity")
+    columns: list[Column[Configured]] = [
+        _perplexity_column(m) if m.key == "perplexity" else m.value(interval=False) for m in measures
+    ]
     caption = (
         f"{record.prompts.get('count')} prompts × {record.prompts.get('samples')} continuations × "
-        f"{record.prompts.get('tokens')} tokens. Toxicity of the continuation by {scorer}: mean over prompts of the "
-        "highest score; share of prompts with any score above .5; mean over continuations. Perplexity: of the "
-        f"continuations given their prompts, under {record.fluency.get('name')} without steering. Distinct-n: unique "
-        "n-grams. KL: divergence from the base on neutral text, in nats per token. Steered: share of generated "
-        "positions that were moved. '–': the measure does not apply."
+        f"{record.prompts.get('tokens')} tokens. Toxicity of the continuation by {leading(record)}: mean over prompts "
+        "of the highest score; share of prompts with any score above .5; mean over continuations. Perplexity: of the "
+        f"continuations given their prompts, under {record.fluency.get('name')} without steering. Dist-n: unique "
+        "n-grams divided by words. KL: divergence from the base on neutral text, in nats per token. Steered: share of "
+        "generated positions that were moved. '–': the measure does not apply."
     )
-    return Table("What the model writes", ("configuration", *measures), rows, caption)
+    title = "What the model writes"
+    return table_of(title, NAME, columns, record.configurations, caption) or Table(title, ("configuration",), ())
 
 
-def _outcome(c: Configured, key: str) -> str:
-    measure = c.measures.get(key)
-    if measure is None:
-        return "–"
-    if key == "steered" or key.endswith("toxicity_probability"):
-        return f"{measure.value:.0%}"
-    dropped = c.facts.get("perplexities_dropped") if key == "perplexity" else 0
-    return number(measure.value) + (f" ({dropped} dropped)" if dropped else "")
+def _perplexity_column(measure: Measure) -> Column[Configured]:
+    def cell(c: Configured) -> str:
+        dropped = c.facts.get("perplexities_dropped")
+        return measure.value(interval=False).cell(c) + (f" ({dropped} dropped)" if dropped else "")
+
+    return Column(measure.heading, cell, measure)
