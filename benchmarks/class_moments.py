@@ -10,8 +10,8 @@ from benchmarks import smollm2
 from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_most, fact
 from repsurgery import lm
+from repsurgery.lm.batching import encode, pad, pad_id, sorted_batches
 from repsurgery.lm.sites.names import reading_model
-from repsurgery.lm.texts import encode, pad, pad_id, sorted_batches
 
 TARGET = 1.5
 SQUARES = 4.0

@@ -20,7 +20,7 @@ from benchmarks.lines import Line, Settings, at_least, at_most, fact
 from repsurgery import lm
 from repsurgery.lm.sites.names import entrances, resolve_site
 from repsurgery.lm.steer import row_steering as row_work
-from repsurgery.lm.steer.forward_context import _WATCHES
+from repsurgery.lm.steer.forward_context import _CONTEXTS
 from repsurgery.lm.steer.passes import Call
 from repsurgery.lm.steer.row_steering import RowSteering, as_steering
 
@@ -67,7 +67,7 @@ def _bodies(steerings: dict[str, Any], X: torch.Tensor, batch: int, settings: Se
     candidates = {name: _repeated(partial(_rows(s), X), settings) for name, s in steerings.items()}
     with lm.steer(model, {"final": steerings["gated dense"]}):
         # called just as the model would call them, within generate
-        _WATCHES[model]._passes.calls.append(Call(PROMPT))
+        _CONTEXTS[model]._passes.calls.append(Call(PROMPT))
         candidates["whole"] = _repeated(_hooks_of_a_step(model, X[:, None], batch), settings)
         t = interleaved(candidates, rounds=_rounds(settings))
     us = {name: _us(t, name, settings) for name in candidates}

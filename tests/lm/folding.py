@@ -8,11 +8,10 @@ import torch
 
 from repsurgery import Dense, LowRank, Translation, lm
 from repsurgery.errors import FoldError
-from tests.lm.tiny_models import FAMILIES, VOCABULARY, WIDTH, tiny_model
+from tests.lm.tiny_models import FAMILIES, MIXTURES, VOCABULARY, WIDTH, tiny_model
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance-fold.md"
 SITES = ("final", "layers.0.attn", "layers.1.mlp")
-MIXTURES = ("mixtral", "qwen2_moe")
 CASES = [(f, site) for f in FAMILIES for site in SITES if not (f in MIXTURES and site.endswith("mlp"))]
 
 # Two models that differ only in the order of float operations: each logit is a sum of some 2000 products of numbers of

@@ -42,5 +42,5 @@ def test_a_continuation_may_merge_with_its_prompt(model, tokenizer):
 
 
 def test_prompts_and_continuations_must_match(model, tokenizer):
-    with pytest.raises(ParameterError, match="give as many"):
+    with pytest.raises(ParameterError, match="give one list per prompt"):
         lm.surprises(model, tokenizer, PROMPTS, [["a"]], progress=False)

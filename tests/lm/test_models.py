@@ -138,11 +138,14 @@ def truncate(folder):
         (without_weight, "lacks 1 weights of LlamaForCausalLM, which would stay random: model.layers.1.mlp.up_proj"),
         (truncate, "cannot be loaded: .*Write the folder again"),
         (lambda f: (f / "model.safetensors").unlink(), "cannot be loaded: .*model.safetensors"),
-        (lambda f: (f / "config.json").unlink(), "has no config.json; found: generation_config.json"),
+        (lambda f: (f / "config.json").unlink(), "has no config.json; it contains: generation_config.json"),
         (lambda f: (f / "config.json").write_text("{"), "cannot be loaded: .*JSON"),
         (lambda f: (f / "config.json").write_text('{"model_type": "abacus"}'), "cannot be loaded: .*abacus"),
         (lambda f: (f / "config.json").write_text('{"model_type": "t5"}'), "is an encoder-decoder .t5."),
-        (lambda f: [(f / n).unlink() for n in ("tokenizer.json", "tokenizer_config.json")], "holds no tokenizer"),
+        (
+            lambda f: [(f / n).unlink() for n in ("tokenizer.json", "tokenizer_config.json")],
+            "contains no readable tokenizer",
+        ),
     ],
 )
 def test_a_damaged_folder_is_refused_with_its_reason(decoder, damage, message):
@@ -154,7 +157,7 @@ def test_a_damaged_folder_is_refused_with_its_reason(decoder, damage, message):
 def test_a_tokenizer_that_knows_no_words_is_refused(tmp_path):
     config = transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=0)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"holds no tokenizer, only the model.*tokenizer\.save_pretrained"):
+    with pytest.raises(ModelError, match=r"contains no tokenizer, only the model.*tokenizer\.save_pretrained"):
         load(tmp_path)
 
 
@@ -170,7 +173,7 @@ def test_code_in_a_model_folder_is_never_run(decoder, tmp_path):
 def test_a_name_that_is_nothing_lists_the_offline_ways(tmp_path):
     with pytest.raises(ModelError, match=r"no folder.*embedded name: 'smollm2-135m', 'minilm'"):
         load(tmp_path / "none")
-    with pytest.raises(ModelError, match="no hub id"):
+    with pytest.raises(ModelError, match="not a hub id"):
         load("not a name")
     (tmp_path / "file.gguf").write_bytes(b"")
     with pytest.raises(ModelError, match="is a file"):
@@ -204,12 +207,6 @@ def test_a_hub_id_is_read_from_the_hub_cache_when_offline(tmp_path):
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_without_transformers_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'repsurgery\[lm\]'"):
-        load("minilm")
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m", "minilm"])

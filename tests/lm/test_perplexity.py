@@ -7,9 +7,9 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ModelError, NonFiniteError, ParameterError, ShapeError, SiteError, TextError
-from repsurgery.lm.generate.generate import steered
 from repsurgery.lm.score import output_layer
 from repsurgery.lm.score.windows import document_tokens, prefix_token, rolling_windows
+from repsurgery.lm.steer.steer import optional_steer
 from tests.lm.tiny_models import DECODERS, WIDTH, tiny_model, tiny_tokenizer
 from tests.lm.tools import EPS32, gated, random_map, split_gate, width_at
 
@@ -61,7 +61,7 @@ def test_the_shared_pass_equals_a_pass_for_each(model, tokenizer, batch_size):
     )
     assert list(found) == list(chosen)
     for name, steering in chosen.items():
-        with steered(model, steering, strength=1.0, positions="all"):
+        with optional_steer(model, steering, strength=1.0, positions="all"):
             expected = [one_by_one(model, tokenizer, text, max_length=8) for text in DOCUMENTS]
         assert found[name].log_likelihoods == pytest.approx(expected, rel=AGREEMENT)
     totals = [record.log_likelihood for record in found.values()]

@@ -12,7 +12,7 @@ from repsurgery import lm
 from repsurgery.errors import OriginWarning, ParameterError, ShapeError
 from repsurgery.lm.load.origin import architecture, model_name, plain_model_name
 from repsurgery.lm.load.wheel import EMBEDDED
-from repsurgery.lm.steer.placing import placed, weighed
+from repsurgery.lm.steer.placing import compare_weights, placements
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.origin import POSITIONS
 from tests.lm.tiny_models import WIDTH, tiny_model
@@ -62,7 +62,7 @@ def test_the_caller_replaces_what_the_origin_says(model):
 
 def test_each_of_several_sites_keeps_its_own(model):
     known = {"layers.0": function(strength=0.5), "layers.1": function(positions="last"), "final": random_map()}
-    found = placed(model, known, strength=None, positions=None)
+    found = placements(model, known, strength=None, positions=None)
     assert [(p.site, p.strength, p.positions) for p in found] == [
         ("layers.0", 0.5, "all"),
         ("layers.1", 1.0, "last"),
@@ -75,7 +75,7 @@ def test_each_of_several_sites_keeps_its_own(model):
 
 @pytest.mark.parametrize("value", [random_map(), function(strength=0.5)])
 def test_what_knows_no_site_is_refused_with_the_way_out(model, value):
-    with pytest.raises(ParameterError, match=r"does not know its site.*\{'final': steering\}"), lm.steer(model, value):
+    with pytest.raises(ParameterError, match=r"names no site.*\{'final': steering\}"), lm.steer(model, value):
         pass
 
 
@@ -115,7 +115,7 @@ def test_folding_follows_the_origin(model):
     assert torch.equal(folded, run(lm.fold(model, random_map(), "layers.0.mlp", strength=0.5), IDS, MASK))
     whole = run(lm.fold(model, known, strength=1.0), IDS, MASK)
     assert torch.equal(whole, run(lm.fold(model, random_map(), "layers.0.mlp"), IDS, MASK))
-    with pytest.raises(ParameterError, match="does not know its site"):
+    with pytest.raises(ParameterError, match="names no site"):
         lm.fold(model, function())
     with pytest.warns(OriginWarning, match="every position"):
         lm.fold(model, function(site="layers.0.mlp", positions="generated"))
@@ -184,21 +184,21 @@ def test_weights_are_compared_whatever_their_dtype_and_name(tmp_path):
     known = rs.SteeringFunction({None: random_map()}, origin=lm.origin_of(first, site="layers.0"))
     moved = saved(tmp_path / "second")
     for model in (first, moved, saved(tmp_path / "third").to(torch.bfloat16), saved(tmp_path / "fourth").double()):
-        (sure,) = weighed(model, [("layers.0", known)])
+        (sure,) = compare_weights(model, [("layers.0", known)])
         logits(model, sure)  # and its name is not asked for again
     renormed = saved(tmp_path / "first")
     renormed.config.rms_norm_eps = 0.5
-    (sure,) = weighed(renormed, [("layers.0", known)])
+    (sure,) = compare_weights(renormed, [("layers.0", known)])
     with pytest.warns(OriginWarning, match="another configuration"):
         logits(renormed, sure)
     with torch.no_grad():
         moved.model.layers[1].mlp.down_proj.weight[3, 2] += 1
     with pytest.warns(OriginWarning, match="'first'; 'second' has different weights"):
-        (warned,) = weighed(moved, [("layers.0", known)])
+        (warned,) = compare_weights(moved, [("layers.0", known)])
     logits(moved, warned)  # once is enough
     # rounding to float16 hides the weights from this comparison; the name still tells
     half = saved(tmp_path / "fifth").half()
-    (unsure,) = weighed(half, [("layers.0", known)])
+    (unsure,) = compare_weights(half, [("layers.0", known)])
     with pytest.warns(OriginWarning, match="'fifth' is a different model"):
         logits(half, unsure)
 

@@ -10,7 +10,7 @@ LEFT = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
 
 def chosen(positions, **facts):
     forward = Forward(**{"batch": 2, "length": 4, "offset": 0, "prompt": None, "mask": LEFT, **facts})
-    wanted = forward.wanted(positions)
+    wanted = forward.selected(positions)
     if isinstance(wanted, bool):
         return wanted
     return wanted.int().tolist()
@@ -71,11 +71,11 @@ def test_a_mask_that_cannot_be_read_is_refused():
 
 def test_a_pass_without_tokens_answers_only_what_needs_none():
     unknown = forward_of({"attention_mask": torch.ones(2, 4)})
-    assert unknown.wanted("all") is True
+    assert unknown.selected("all") is True
     with pytest.raises(PassError, match="input_ids"):
-        unknown.wanted("last")
+        unknown.selected("last")
     with pytest.raises(PassError, match="padding"):
-        forward_of({"attention_mask": LEFT}).wanted("all")
+        forward_of({"attention_mask": LEFT}).selected("all")
 
 
 def test_the_diagonal_starts_behind_the_cache():

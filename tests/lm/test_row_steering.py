@@ -68,7 +68,7 @@ def test_a_map_out_of_range_says_so():
 def test_a_state_that_was_never_finite_is_not_the_map_s_fault():
     rows = torch.from_numpy(X.copy())
     rows[3, 2] = float("nan")
-    with pytest.raises(NonFiniteError, match="before it touched it"):
+    with pytest.raises(NonFiniteError, match="received a state with NaN or infinity"):
         RowSteering(as_steering(random_map()), name="test")(rows)
 
 

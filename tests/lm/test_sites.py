@@ -4,7 +4,7 @@ from torch import nn
 
 from repsurgery.errors import SiteError
 from repsurgery.lm import resolve_site, site_names
-from tests.lm.tiny_models import FAMILIES, LAYERS, tiny_model
+from tests.lm.tiny_models import DECODERS, FAMILIES, LAYERS, tiny_model
 from tests.lm.tools import prompts, states
 
 every_family = pytest.mark.parametrize("family", list(FAMILIES))
@@ -15,7 +15,7 @@ def test_the_residual_stream_is_what_the_model_calls_its_hidden_states(family):
     model = tiny_model(family)
     ids, mask = prompts("right")
     inputs = {"input_ids": ids, "attention_mask": mask}
-    positions = {} if family in ("bert", "roberta") else {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    positions = {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)} if family in DECODERS else {}
     with torch.no_grad():
         found = model(**inputs, **positions, output_hidden_states=True).hidden_states
     real = mask.bool()
@@ -30,7 +30,7 @@ def test_the_output_layer_reads_the_final_site(family):
     ids, mask = prompts("right")
     head = model.get_output_embeddings()
     seen = []
-    handle = (head if family not in ("bert", "roberta") else first_of_head(model)).register_forward_pre_hook(
+    handle = (head if family in DECODERS else first_of_head(model)).register_forward_pre_hook(
         lambda module, args: seen.append(args[0])
     )
     final = states(model, "final", ids, mask)

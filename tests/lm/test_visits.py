@@ -68,7 +68,7 @@ def test_a_block_that_failed_first_warns_and_keeps_its_error(model):
 
 @pytest.mark.parametrize("whose", ["site", "watch"])
 def test_a_hook_that_somebody_removed_is_an_error(model, whose):
-    with pytest.raises(SteeringError, match="removed a hook"), lm.steer(model, {"final": ONES}):
+    with pytest.raises(SteeringError, match="was removed by other code"), lm.steer(model, {"final": ONES}):
         run(model, *prompts())
         (model.model.norm._forward_hooks if whose == "site" else model._forward_pre_hooks).clear()
         run(model, *prompts())

@@ -34,12 +34,13 @@ _HEADED = {**_GROUPED, "head_dim": 8}
 
 @dataclass(frozen=True)
 class Family:
-    """A family's configuration, its model class, and whether it decodes."""
+    """A family's configuration, its model class, whether it decodes, and whether its MLP is a mixture of experts."""
 
     config: str
     model: str
     options: dict
     decodes: bool = True
+    mixture: bool = False
 
 
 FAMILIES = {
@@ -84,7 +85,7 @@ FAMILIES = {
     ),
     "phi": Family("PhiConfig", "PhiForCausalLM", _COMMON),
     "falcon": Family("FalconConfig", "FalconForCausalLM", {**_COMMON, "alibi": False}),
-    "mixtral": Family("MixtralConfig", "MixtralForCausalLM", {**_GROUPED, "num_local_experts": 3}),
+    "mixtral": Family("MixtralConfig", "MixtralForCausalLM", {**_GROUPED, "num_local_experts": 3}, mixture=True),
     "qwen2_moe": Family(
         "Qwen2MoeConfig",
         "Qwen2MoeForCausalLM",
@@ -95,11 +96,13 @@ FAMILIES = {
             "moe_intermediate_size": 16,
             "shared_expert_intermediate_size": 16,
         },
+        mixture=True,
     ),
     "bert": Family("BertConfig", "BertForMaskedLM", _COMMON, decodes=False),
     "roberta": Family("RobertaConfig", "RobertaForMaskedLM", _COMMON, decodes=False),
 }
 DECODERS = [name for name, family in FAMILIES.items() if family.decodes]
+MIXTURES = [name for name, family in FAMILIES.items() if family.mixture]
 
 
 def tiny_model(family, *, seed=0, dtype=torch.float32, **changes):

@@ -59,7 +59,7 @@ def positions_of(mask):
 def run(model, ids, mask):
     """Return logits of a plain forward with positions that do not depend on the padding side."""
     inputs = {"input_ids": ids, "attention_mask": mask}
-    if model.config.model_type not in ("bert", "roberta"):
+    if model.can_generate():
         inputs["position_ids"] = positions_of(mask)
     with torch.no_grad():
         return model(**inputs).logits

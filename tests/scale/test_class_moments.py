@@ -99,7 +99,7 @@ def test_ranks_go_on_where_they_stopped(job, model, tokenizer):
         ("site", "SiteError", "layers.7"),
         ("labels", "LabelError", "one label per row"),
         ("texts", "ParameterError", "pass all texts to every rank"),
-        ("models", "ParameterError", "Load one model"),
+        ("models", "ParameterError", "Load the same model"),
     ],
 )
 def test_every_rank_refuses_before_it_reads(job, case, kind, words):

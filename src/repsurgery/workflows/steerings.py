@@ -9,7 +9,7 @@ from torch import nn
 
 import repsurgery as rs
 from repsurgery.errors import ParameterError
-from repsurgery.lm.steer.placing import weighed
+from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
 
@@ -91,5 +91,5 @@ def open_steering(
 
 def recognised(opened: Sequence[Opened], model: nn.Module) -> list[Opened]:
     """Return the same steerings after one comparison of the weights of ``model`` with those each was fitted on."""
-    functions = weighed(model, [(one.site, one.function) for one in opened])
+    functions = compare_weights(model, [(one.site, one.function) for one in opened])
     return [replace(one, function=function) for one, function in zip(opened, functions, strict=True)]

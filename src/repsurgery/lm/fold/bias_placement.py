@@ -1,6 +1,6 @@
-"""A home for the constant of a folded map: a bias, a norm's bias, or a flag of the configuration that makes one.
+"""Place the constant of a folded map where saving keeps it: in a norm's bias, or in biases that a switch creates.
 
-A bias that the architecture does not have can be used in memory, but transformers drops it on reload without an error.
+A bias that the architecture does not have works in memory, but transformers drops it on reload without an error.
 """
 
 import copy
@@ -12,33 +12,29 @@ from transformers import PretrainedConfig
 
 from repsurgery.affine import AffineMap, Translation
 from repsurgery.errors import SingularMapError
-from repsurgery.lm.fold.fold_points import Seam, model_type, seams
+from repsurgery.lm.fold.fold_points import FoldPoint, fold_points
 from repsurgery.lm.fold.weights import matrix_of, store
-from repsurgery.lm.sites.families import ARCHITECTURES
+from repsurgery.lm.sites.families import family_named, family_of
 from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["make_room_by_flag", "portable_sites", "put_into_norm"]
+__all__ = ["add_bias_by_switch", "place_in_norm", "portable_sites"]
 
 LARGEST_CONDITION = 100.0
-"""Condition of W above which W⁻¹b is not taken: its rounding would show in float32 logits."""
-
-BIAS_FLAGS = ("attention_bias", "mlp_bias")
-BIAS_FLAGS_OF = {"falcon": ("bias",), "opt": ("enable_bias",)}
-"""Names, in a configuration, of switches that do nothing but give linear layers a bias."""
+"""Largest condition number of W for which W⁻¹b is used; beyond it, rounding would be visible in float32 logits."""
 
 
-def put_into_norm(model: nn.Module, seam: Seam, m: AffineMap, constant: torch.Tensor) -> None:
-    """Let the LayerNorm below a folded linear layer carry ``constant`` (out,), so that the layer needs no bias.
+def place_in_norm(model: nn.Module, point: FoldPoint, m: AffineMap, constant: torch.Tensor) -> None:
+    """Add ``constant`` (out,) through the LayerNorm before a folded linear layer, which then needs no bias.
 
-    Where the layer reads W x and W is well conditioned, W⁻¹b is added to the norm's bias. Otherwise the constant goes
-    along the one direction v that γ∘z, with z centred, never has: v = 1/γ. The norm's bias is moved along v, so that
-    vᵀn is the same number s for every token, and the layer gets q vᵀ with q s = constant.
+    Where the layer reads W x and W is well conditioned, W⁻¹b is added to the norm's bias. Otherwise the constant uses
+    the one direction v that is orthogonal to every γ∘z with z centred: v = 1/γ. The norm's bias is moved along v, so
+    that vᵀn is the same number s for every token, and q vᵀ with q s = constant is added to the layer's weight.
     """
-    norm, linear = model.get_submodule(str(seam.norm)), model.get_submodule(seam.path)
+    norm, linear = model.get_submodule(str(point.norm)), model.get_submodule(point.path)
     beta = norm.get_parameter("bias").detach().cpu().double()
-    shift = _preimage(m) if seam.kind == "reader" else None
+    shift = _preimage(m) if point.kind == "reader" else None
     if shift is not None:
-        store(norm, "bias", beta + shift, what=f"The bias of {seam.norm}")
+        store(norm, "bias", beta + shift, what=f"The bias of {point.norm}")
         return
     gamma = norm.get_parameter("weight").detach().cpu().double()
     zero = gamma.abs() <= torch.finfo(torch.float32).tiny
@@ -48,12 +44,12 @@ def put_into_norm(model: nn.Module, seam: Seam, m: AffineMap, constant: torch.Te
     t = s - v @ beta
     W = matrix_of(linear)
     q = (constant - t * (W @ v)) / s
-    store(linear, "weight", W + torch.outer(q, v), what=f"The weight of {seam.path}")
-    store(norm, "bias", beta + t * v, what=f"The bias of {seam.norm}")
+    store(linear, "weight", W + torch.outer(q, v), what=f"The weight of {point.path}")
+    store(norm, "bias", beta + t * v, what=f"The bias of {point.norm}")
 
 
 def _preimage(m: AffineMap) -> torch.Tensor | None:
-    """Return W⁻¹b, or None where W has no inverse worth taking."""
+    """Return W⁻¹b, or None where W is singular or badly conditioned."""
     if isinstance(m, Translation):
         return to_tensor(m.shift)
     try:
@@ -65,15 +61,18 @@ def _preimage(m: AffineMap) -> torch.Tensor | None:
     return to_tensor(inverse.linear(m.bias[None])[0])
 
 
-def make_room_by_flag(model: nn.Module, path: str) -> bool:
-    """Switch on the flag that gives the layer at ``path`` a bias, with zeros for all layers that it gives one."""
-    for flag in _flags(model):
+def add_bias_by_switch(model: nn.Module, path: str) -> bool:
+    """Turn on the switch that gives the layer at ``path`` a bias, with zeros in every layer that gets one.
+
+    Return whether the configuration has such a switch.
+    """
+    for switch in _switches(model):
         config: Any = copy.deepcopy(model.config)
-        setattr(config.get_text_config(), flag, True)
+        setattr(config.get_text_config(), switch, True)
         biases = _new_biases(model, config)
         if f"{path}.bias" not in biases:
             continue
-        setattr(model.config.get_text_config(), flag, True)  # type: ignore[operator, union-attr]
+        setattr(model.config.get_text_config(), switch, True)  # type: ignore[operator, union-attr]
         for owner, size in biases.items():
             module = model.get_submodule(owner.removesuffix(".bias"))
             store(module, "bias", torch.zeros(size), what=owner)
@@ -83,36 +82,37 @@ def make_room_by_flag(model: nn.Module, path: str) -> bool:
 
 def portable_sites(model: nn.Module) -> list[str]:
     """Return the foldable sites of ``model`` where a map with a constant survives saving and reloading."""
-    if model_type(model) not in ARCHITECTURES:
+    family = family_of(model)
+    if not family.stems or family.encoder_decoder:
         return []
     config: Any = copy.deepcopy(model.config)
-    for flag in _flags(model):
-        setattr(config.get_text_config(), flag, True)
-    architecture = _architecture(model, config)
-    possible = [seam for seam in seams(model) if seam.kind in ("writer", "reader")]
-    return [seam.site for seam in possible if seam.norm is not None or f"{seam.path}.bias" in architecture]
+    for switch in _switches(model):
+        setattr(config.get_text_config(), switch, True)
+    parameters = _parameters(model, config)
+    candidates = [point for point in fold_points(model) if point.kind in ("writer", "reader")]
+    return [point.site for point in candidates if point.norm is not None or f"{point.path}.bias" in parameters]
 
 
-def _flags(model: nn.Module) -> list[str]:
+def _switches(model: nn.Module) -> list[str]:
     if not isinstance(getattr(model, "config", None), PretrainedConfig):
         return []
     config: Any = model.config
     text = config.get_text_config()
-    names = (*BIAS_FLAGS, *BIAS_FLAGS_OF.get(text.model_type, ()))
-    return [name for name in names if getattr(text, name, None) is False]
+    switches = family_named(text.model_type).bias_switches
+    return [name for name in switches if getattr(text, name, None) is False]
 
 
 def _new_biases(model: nn.Module, config: Any) -> dict[str, torch.Size]:
     """Return name and shape of the biases that ``config`` would add; none if it would change anything else."""
     old = model.state_dict().keys()
-    new = {name: shape for name, shape in _architecture(model, config).items() if name not in old}
-    plain = all(name.endswith(".bias") and len(shape) == 1 for name, shape in new.items())
-    return new if plain else {}
+    new = {name: shape for name, shape in _parameters(model, config).items() if name not in old}
+    only_biases = all(name.endswith(".bias") and len(shape) == 1 for name, shape in new.items())
+    return new if only_biases else {}
 
 
-def _architecture(model: nn.Module, config: Any) -> dict[str, torch.Size]:
-    """Return name and shape of every parameter that a model of this class would have under ``config``."""
+def _parameters(model: nn.Module, config: Any) -> dict[str, torch.Size]:
+    """Return name and shape of every parameter of a model of this class with ``config``."""
     # meta tensors take no memory, but initialisation may still draw random numbers
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        would_be: nn.Module = type(model)(config)
-    return {name: value.shape for name, value in would_be.state_dict().items()}
+        other: nn.Module = type(model)(config)
+    return {name: value.shape for name, value in other.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Fold an affine map into the weights: the steered model as a plain model that any server can run."""
+"""Fold an affine map into the weights: the result is a plain model that any server can run."""
 
 import copy
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from transformers import PretrainedConfig
 
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError
-from repsurgery.lm.fold.bias_placement import make_room_by_flag, portable_sites, put_into_norm
-from repsurgery.lm.fold.fold_checks import checked_seam, diagonal_of, only_map, require_plain
-from repsurgery.lm.fold.fold_points import Seam, nearest_foldable
+from repsurgery.lm.fold.bias_placement import add_bias_by_switch, place_in_norm, portable_sites
+from repsurgery.lm.fold.fold_checks import checked_fold_point, diagonal_of, require_plain, single_map
+from repsurgery.lm.fold.fold_points import FoldPoint, nearest_foldable
 from repsurgery.lm.fold.weights import bias_of, map_after, map_before, matrix_of, store
-from repsurgery.lm.steer.placing import place
+from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.torch_maps import to_tensor
 
 __all__ = ["NotPortable", "fold", "portability"]
@@ -24,12 +24,12 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class NotPortable:
-    """Stands in for ``save_pretrained`` of a folded model that would reload differently.
+    """Replaces ``save_pretrained`` of a folded model that would reload differently.
 
     Attributes
     ----------
     biases : tuple of str
-        Paths of the linear layers that carry a bias their architecture does not have.
+        Paths of the linear layers with a bias that their architecture does not have.
     message : str
     """
 
@@ -47,16 +47,16 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     Parameters
     ----------
     model : nn.Module
-        A transformers model; it is left as it is and shares nothing with the result.
+        A transformers model; it is not changed, and it shares no memory with the result.
     steering : AffineMap, or a SteeringFunction or fitted estimator that steers every vector by one map
         x ↦ Wx + b on the d features of the site. A gated function is not affine and is refused.
     site : str or None
-        One of `foldable_sites`, or the path of a linear layer. Translations also fold at ``"layers.N"`` where a block
-        ends in a bare sum; where it ends in a LayerNorm, translations and diagonal maps do. None is the site that the
-        steering's origin names.
+        One of `foldable_sites`, or the path of a linear layer. At ``"layers.N"`` translations can also be folded where
+        a block ends in a plain sum, and translations and diagonal maps where it ends in a LayerNorm. None uses the
+        site that the steering's origin names.
     strength : float or None
-        0 leaves the states untouched, 1 is the map; in between lies the geodesic. None is what the steering's origin
-        asks for, else 1.
+        0 leaves the states unchanged, 1 applies the map, and values in between follow the geodesic. None uses the
+        strength of the steering's origin, else 1.
 
     Returns
     -------
@@ -66,17 +66,17 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     Raises
     ------
     FoldError
-        Where no single weight holds the map; the message names the nearest sites that do.
+        Where no single weight can hold the map; the message names the nearest sites that can.
 
     Notes
     -----
-    Weights are multiplied in float64 and rounded once to the dtype of the model. At ``"final"`` the layer that reads
-    the state takes the map, so logits are those of the steered model while the last hidden state is not steered; the
-    output layer is untied from the embeddings. The sites folded are noted in ``config.repsurgery_folded``.
+    Weights are multiplied in float64 and rounded once to the dtype of the model. At ``"final"`` the map is folded into
+    the layer that reads the state, so the logits are those of the steered model while the last hidden state is not
+    steered; the output layer is untied from the embeddings. ``config.repsurgery_folded`` lists the folded sites.
 
-    The constant b goes where it survives saving: into an existing bias; at ``"final"`` into the last LayerNorm's bias;
-    or into biases that a flag of the configuration creates. Where the architecture has no such place it works in
-    memory only, and ``save_pretrained`` of the result raises `FoldError`: see `save_folded`.
+    The constant b is placed where it survives saving: in an existing bias, at ``"final"`` in the bias of the last
+    LayerNorm, or in biases that a switch of the configuration creates. Where the architecture has no such place, the
+    result works in memory only, and its ``save_pretrained`` raises `FoldError`: see `save_folded`.
 
     Guarantees
     ----------
@@ -85,20 +85,20 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     The original model keeps every bit (test_the_original_model_keeps_every_bit).
     """
     require_plain(model)
-    at = place(model, steering, site, strength, caller="fold")
-    m, site = only_map(at.steering, at.strength, caller="fold"), at.site
-    seam = checked_seam(model, m, site)
+    at = weight_placement(model, steering, site, strength, caller="fold")
+    m, site = single_map(at.steering, at.strength, caller="fold"), at.site
+    point = checked_fold_point(model, m, site)
     earlier = _folded_at(model)
-    if seam.kind == "reader" and site in earlier:
+    if point.kind == "reader" and site in earlier:
         raise FoldError(
             f"A map is already folded at {site!r}, and the state there is still the unsteered one, so a second map "
             "would act before the first. Compose them (second @ first) and fold the original model."
         )
     folded = copy.deepcopy(model)
     with torch.no_grad():
-        constant = _absorb(folded, seam, m)
+        constant = _change_weight(folded, point, m)
         if constant is not None:
-            _settle(folded, seam, m, constant)
+            _place_constant(folded, point, m, constant)
     if isinstance(getattr(folded, "config", None), PretrainedConfig):
         folded.config.repsurgery_folded = [*earlier, site]  # type: ignore[union-attr]
     return folded
@@ -106,19 +106,19 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
 
 def portability(model: nn.Module) -> NotPortable | None:
     """Return why ``model`` cannot be saved as a plain model; None if it can."""
-    found = vars(model).get("save_pretrained")
-    return found if isinstance(found, NotPortable) else None
+    guard = vars(model).get("save_pretrained")
+    return guard if isinstance(guard, NotPortable) else None
 
 
 def _folded_at(model: nn.Module) -> list[str]:
     return list(getattr(getattr(model, "config", None), "repsurgery_folded", None) or ())
 
 
-def _absorb(model: nn.Module, seam: Seam, m: AffineMap) -> torch.Tensor | None:
-    """Change the weight; return the constant (out,) that the layer must add, or None if that is done or zero."""
-    layer, what = model.get_submodule(seam.path), f"The weight of {seam.path}, folded at {seam.site!r},"
+def _change_weight(model: nn.Module, point: FoldPoint, m: AffineMap) -> torch.Tensor | None:
+    """Change the weight; return the constant (out,) that is still to be added, or None if there is none."""
+    layer, what = model.get_submodule(point.path), f"The weight of {point.path}, folded at {point.site!r},"
     shift, old = to_tensor(m.bias), bias_of(layer)
-    match seam.kind:
+    match point.kind:
         case "norm":
             scale = to_tensor(diagonal_of(m))
             store(layer, "weight", scale * layer.get_parameter("weight").cpu().double(), what=what)
@@ -132,39 +132,39 @@ def _absorb(model: nn.Module, seam: Seam, m: AffineMap) -> torch.Tensor | None:
             weight, added = map_before(m, layer)
             constant = added if old is None else old + added
             store(layer, "weight", weight, what=what)
-    _untie(model, f"{seam.path}.weight")
+    _untie(model, f"{point.path}.weight")
     if old is not None:
-        store(layer, "bias", constant, what=f"The bias of {seam.path}, folded at {seam.site!r},")
+        store(layer, "bias", constant, what=f"The bias of {point.path}, folded at {point.site!r},")
         return None
     return constant if constant.any() else None
 
 
-def _settle(model: nn.Module, seam: Seam, m: AffineMap, constant: torch.Tensor) -> None:
-    """Give a constant for which the layer has no bias a place; guard ``save_pretrained`` where there is none."""
-    if seam.norm is not None:
-        put_into_norm(model, seam, m, constant)
+def _place_constant(model: nn.Module, point: FoldPoint, m: AffineMap, constant: torch.Tensor) -> None:
+    """Place a constant for which the layer has no bias; block ``save_pretrained`` where it would be lost on disk."""
+    if point.norm is not None:
+        place_in_norm(model, point, m, constant)
         return
-    at_home = make_room_by_flag(model, seam.path)
-    store(model.get_submodule(seam.path), "bias", constant, what=f"The bias of {seam.path}")
-    if not at_home and hasattr(model, "save_pretrained"):
+    portable = add_bias_by_switch(model, point.path)
+    store(model.get_submodule(point.path), "bias", constant, what=f"The bias of {point.path}")
+    if not portable and hasattr(model, "save_pretrained"):
         earlier = portability(model)
-        biases = (*(earlier.biases if earlier else ()), seam.path)
-        vars(model)["save_pretrained"] = NotPortable(biases, _no_home(model, seam))
+        biases = (*(earlier.biases if earlier else ()), point.path)
+        vars(model)["save_pretrained"] = NotPortable(biases, _not_portable(model, point))
 
 
-def _no_home(model: nn.Module, seam: Seam) -> str:
+def _not_portable(model: nn.Module, point: FoldPoint) -> str:
     sites = portable_sites(model)
-    instead = nearest_foldable(model, seam.site, sites, where=" on disk")
+    instead = nearest_foldable(model, point.site, sites, where=" on disk")
     return (
-        f"{type(model).__name__} has no bias at {seam.path}, where this model carries the constant of the map folded "
-        f"at {seam.site!r}: reloading would drop it without an error and change the logits. {instead} "
+        f"{type(model).__name__} has no bias at {point.path}, where this model holds the constant of the map folded "
+        f"at {point.site!r}: reloading would drop it without an error and change the logits. {instead} "
         f"{'Fold at one of them, or save' if sites else 'Save'} with custom code: "
         "lm.save_folded(model, folder, custom_code=True)."
     )
 
 
 def _untie(model: nn.Module, name: str) -> None:
-    """Make known that the parameter ``name`` is no longer shared with another."""
+    """Record in the model and its configuration that the parameter ``name`` is no longer shared with another."""
     tied: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
     if not any(name in pair for pair in tied.items()):
         return

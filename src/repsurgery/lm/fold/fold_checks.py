@@ -1,4 +1,4 @@
-"""Which steering may enter the weights at which site: one map for every vector, of a structure that the site holds."""
+"""Checks before a steering enters the weights: one map for every vector, of a structure that the site can hold."""
 
 from typing import Any
 
@@ -9,27 +9,27 @@ from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translatio
 from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError, ShapeError
 from repsurgery.gates import AlwaysGate
-from repsurgery.lm.fold.fold_points import Seam, find_seam, nearest_foldable
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.fold.fold_points import FoldPoint, find_fold_point, nearest_foldable
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.forward_context import steering_in_force
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.steering.function import EVERYBODY
 
-__all__ = ["checked_seam", "diagonal_of", "only_map", "require_plain"]
+__all__ = ["checked_fold_point", "diagonal_of", "require_plain", "single_map"]
 
 
 def require_plain(model: nn.Module) -> None:
-    """Refuse a model whose weights are not what it computes with: adapters on it, or steering at work."""
+    """Refuse a model that does not compute with its weights alone: one with adapters, or one being steered."""
     if unwrapped(model) is not model or getattr(model, "_hf_peft_config_loaded", False):
         raise FoldError(
-            f"This {type(model).__name__} carries PEFT adapters, which a new weight would leave behind. Merge them "
-            "first: model.merge_and_unload()."
+            f"This {type(model).__name__} has PEFT adapters, which a new weight would ignore. Merge them first: "
+            "model.merge_and_unload()."
         )
     if steering_in_force(model, in_any_thread=True):
         raise FoldError("This model is being steered at the moment. Leave the `with lm.steer(...)` block first.")
 
 
-def only_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
+def single_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
     """Return the one map by which ``steering`` steers every vector, at ``strength``."""
     function = as_steering(steering, caller=caller)
     if EVERYBODY not in function.maps and not isinstance(function.gate, AlwaysGate):
@@ -43,26 +43,26 @@ def only_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
     return next(iter(function.maps.values()))
 
 
-def checked_seam(model: nn.Module, m: AffineMap, site: str) -> Seam:
-    """Return how ``site`` meets the weights, having made sure that it holds a map like ``m``."""
-    seam = find_seam(model, site)
-    if m.dim != seam.width:
+def checked_fold_point(model: nn.Module, m: AffineMap, site: str) -> FoldPoint:
+    """Return the fold point of ``site``, or raise an error if it cannot hold a map like ``m``."""
+    point = find_fold_point(model, site)
+    if m.dim != point.width:
         raise ShapeError(
-            f"The map for site {site!r} has {m.dim} features; {type(model).__name__} has {seam.width} there. "
+            f"The map for site {site!r} has {m.dim} features; {type(model).__name__} has {point.width} there. "
             "Fit it on vectors extracted at this site of this model."
         )
     scale = diagonal_of(m)
-    if seam.kind == "stream" and (scale is None or (scale != 1).any()):
-        raise FoldError(_too_much(model, seam, m, "a sum of several layers' outputs", "translations"))
-    if seam.kind == "norm" and scale is None:
-        raise FoldError(_too_much(model, seam, m, "the output of a LayerNorm", "translations and diagonal maps"))
-    return seam
+    if point.kind == "stream" and (scale is None or (scale != 1).any()):
+        raise FoldError(_refusal(model, point, m, "a sum of several layers' outputs", "translations"))
+    if point.kind == "norm" and scale is None:
+        raise FoldError(_refusal(model, point, m, "the output of a LayerNorm", "translations and diagonal maps"))
+    return point
 
 
-def _too_much(model: nn.Module, seam: Seam, m: AffineMap, state: str, held: str) -> str:
+def _refusal(model: nn.Module, point: FoldPoint, m: AffineMap, state: str, accepted: str) -> str:
     return (
-        f"The state at {seam.site!r} is {state}, which holds {held} only, not a {m.kind} map. "
-        f"{nearest_foldable(model, seam.site)} Or steer with hooks: lm.steer."
+        f"The state at {point.site!r} is {state}, which holds {accepted} only, not a {m.kind} map. "
+        f"{nearest_foldable(model, point.site)} Or steer with hooks: lm.steer."
     )
 
 

@@ -1,50 +1,37 @@
-"""Where a map at a site can enter the weights: the one matrix that writes or reads the whole state, if there is one."""
+"""Where a map at a site can enter the weights: the one layer that writes or reads the whole state, if there is one."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from torch import nn
 
 from repsurgery.errors import FoldError, SiteError
 from repsurgery.lm.fold.weights import is_linear, sizes
-from repsurgery.lm.sites.names import Site, reading_model, resolve_site, site_names, unwrapped
+from repsurgery.lm.sites.families import family_of
+from repsurgery.lm.sites.names import Site, reading_model, resolve_site, site_names
+from repsurgery.lm.sites.wrappers import unwrapped
 
-__all__ = ["Seam", "find_seam", "foldable_sites", "model_type", "nearest_foldable", "seams"]
-
-SUMS_BARE = frozenset(
-    {"falcon", "gemma", "gpt2", "gpt_neox", "llama", "mistral", "opt", "phi", "phi3", "qwen2", "qwen3"}
-)
-"""Families whose block ends in stream + MLP output, with nothing after the sum."""
-
-NORMED_SUMS: Mapping[str, str] = MappingProxyType(
-    {"bert": "output.LayerNorm", "opt": "final_layer_norm", "roberta": "output.LayerNorm"}
-)
-"""Families whose block may end in a LayerNorm after the sum: its path inside the block."""
-
-HEAD_READERS = ("predictions.transform.dense", "dense")
-"""Paths, inside a masked-language-model head, of the one layer that reads the final state."""
+__all__ = ["FoldPoint", "find_fold_point", "fold_points", "foldable_sites", "nearest_foldable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
-    """How one site of one model meets its weights.
+class FoldPoint:
+    """The layer into which a map at one site of one model can be folded.
 
     Attributes
     ----------
     site : str
     kind : {"writer", "reader", "norm", "stream"}
-        ``writer``: the state is the output of a linear layer. ``reader``: one linear layer alone reads it. Both hold
+        ``writer``: the state is the output of a linear layer. ``reader``: a single linear layer reads it. Both hold
         any affine map. ``norm``: it is the output of a LayerNorm, which holds diagonal maps. ``stream``: it is a sum
         to which a linear layer contributes, which holds translations.
     path : str
-        Of the layer whose weights change.
+        Path of the layer whose weights change.
     width : int
         The number of features d of the state.
     norm : str or None
-        Of the LayerNorm whose output that linear layer, and nothing else, reads.
+        Path of the LayerNorm whose output is read by that linear layer and by nothing else.
     """
 
     site: str
@@ -54,45 +41,48 @@ class Seam:
     norm: str | None = None
 
 
-def find_seam(model: nn.Module, name: str) -> Seam:
-    """Return how the site ``name`` meets the weights of ``model``, or raise a `FoldError` naming foldable sites."""
+def find_fold_point(model: nn.Module, name: str) -> FoldPoint:
+    """Return the fold point of the site ``name``, or raise a `FoldError` that names foldable sites."""
     model = unwrapped(model)
-    seam = _seam(model, dict(model.named_modules()), resolve_site(model, name))
-    if seam is None:
+    point = _point(model, dict(model.named_modules()), resolve_site(model, name))
+    if point is None:
         raise FoldError(
             f"No single weight of {type(model).__name__} writes or reads the whole state at {name!r}, so a map there "
             f"cannot be folded. {nearest_foldable(model, name)} Or steer with hooks: lm.steer."
         )
-    return seam
+    return point
 
 
 def foldable_sites(model: nn.Module) -> list[str]:
     """Return the named sites of ``model`` where every affine map can be folded exactly, from bottom to top.
 
-    Elsewhere `fold` may still hold a map of simple structure: translations at ``"layers.N"`` where a block ends in a
-    bare sum, translations and diagonal maps where it ends in a LayerNorm.
+    At other sites `fold` accepts maps of simple structure: translations at ``"layers.N"`` where a block ends in a
+    plain sum, translations and diagonal maps where it ends in a LayerNorm.
     """
-    return [seam.site for seam in seams(model) if seam.kind in ("writer", "reader")]
+    return [point.site for point in fold_points(model) if point.kind in ("writer", "reader")]
 
 
-def seams(model: nn.Module) -> list[Seam]:
-    """Return every seam at a named site of ``model``, from bottom to top."""
+def fold_points(model: nn.Module) -> list[FoldPoint]:
+    """Return the fold point of every named site of ``model`` that has one, from bottom to top."""
     model = unwrapped(model)
     modules = dict(model.named_modules())
-    found = []
+    points = []
     for name in site_names(model):
         with suppress(FoldError):
-            found.append(_seam(model, modules, resolve_site(model, name)))
-    return [seam for seam in found if seam is not None]
+            points.append(_point(model, modules, resolve_site(model, name)))
+    return [point for point in points if point is not None]
 
 
 def nearest_foldable(model: nn.Module, name: str, among: list[str] | None = None, *, where: str = "") -> str:
-    """Return a sentence that names the foldable sites nearest to ``name``; ``where`` says what they are good for."""
+    """Return a sentence that names the sites nearest to ``name``, out of ``among`` or of all foldable ones.
+
+    ``where`` is added to the sentence, as in " on disk".
+    """
     try:
         names = foldable_sites(model) if among is None else among
         order = {site: i for i, site in enumerate(site_names(model))}
     except SiteError:
-        return "In a model of unknown family, name a linear layer by its path, best one with a bias."
+        return "In a model of unknown family, name a linear layer by its path, preferably one with a bias."
     if not names:
         return f"No named site of this model can hold it{where}."
     here = order.get(name, len(order))
@@ -102,39 +92,39 @@ def nearest_foldable(model: nn.Module, name: str, among: list[str] | None = None
     return f"The nearest sites that can hold it{where} are {listed}{more}."
 
 
-def _seam(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> Seam | None:
+def _point(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> FoldPoint | None:
     return _final(model, modules, site) if site.name == "final" else _inner(model, modules, site)
 
 
-def _inner(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> Seam | None:
+def _inner(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> FoldPoint | None:
     if site.writer is not None:
-        return _linear_seam(modules, site.name, "writer", site.writer)
+        return _linear_point(modules, site.name, "writer", site.writer)
     if _is_layer_norm(site.module):
-        return _norm_seam(modules, site.name, site.path)
+        return _norm_point(modules, site.name, site.path)
     if site.side == "input" or not site.name.startswith("layers."):
         return None
     norm = _block_norm(model, modules, site.path)
     if norm is not None:
-        return _norm_seam(modules, site.name, norm)
-    if model_type(model) not in SUMS_BARE:
+        return _norm_point(modules, site.name, norm)
+    if not family_of(model).ends_in_sum:
         return None
     mlp = resolve_site(model, f"{site.name}.mlp") if site.name.count(".") == 1 else None
-    return _linear_seam(modules, site.name, "stream", mlp.writer) if mlp is not None and mlp.writer else None
+    return _linear_point(modules, site.name, "stream", mlp.writer) if mlp is not None and mlp.writer else None
 
 
-def _final(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> Seam | None:
-    last = site_names(model)[-2]
-    block = resolve_site(model, last)
+def _final(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> FoldPoint | None:
     if is_linear(site.module):
-        # OPT-350m projects down to the embedding width: the projection writes the state and alone reads the norm
-        before = site.path.rpartition(".")[0] + ".final_layer_norm"
-        norm = before if _is_layer_norm(modules.get(before)) else _block_norm(model, modules, block.path)
-        return _linear_seam(modules, site.name, "writer", site.path, norm)
+        # the projection writes the state, and nothing else reads the norm before it
+        family = family_of(model)
+        before = site.path.removesuffix(family.projection) + family.final[0]
+        last_block = resolve_site(model, site_names(model)[-2]).path
+        norm = before if _is_layer_norm(modules.get(before)) else _block_norm(model, modules, last_block)
+        return _linear_point(modules, site.name, "writer", site.path, norm)
     norm = site.path if _is_layer_norm(site.module) else _block_norm(model, modules, site.path)
     reader = _reader(model, modules)
     if reader is not None:
-        return _linear_seam(modules, site.name, "reader", reader, norm)
-    return _norm_seam(modules, site.name, norm) if norm is not None else None
+        return _linear_point(modules, site.name, "reader", reader, norm)
+    return _norm_point(modules, site.name, norm) if norm is not None else None
 
 
 def _reader(model: nn.Module, modules: dict[str, nn.Module]) -> str | None:
@@ -147,26 +137,25 @@ def _reader(model: nn.Module, modules: dict[str, nn.Module]) -> str | None:
     ]
     if base is model or len(heads) != 1:
         return None
-    head = heads[0]
-    paths = [head, *(f"{head}.{inner}" for inner in HEAD_READERS)]
+    paths = [f"{heads[0]}.{inner}".removesuffix(".") for inner in family_of(model).head_readers]
     return next((path for path in paths if is_linear(modules.get(path))), None)
 
 
 def _block_norm(model: nn.Module, modules: dict[str, nn.Module], block: str) -> str | None:
-    inner = NORMED_SUMS.get(model_type(model))
-    if inner is None or getattr(model.config, "do_layer_norm_before", False):
+    family = family_of(model)
+    if not family.block_norm or getattr(model.config, family.pre_norm_switch, False):
         return None
-    path = f"{block}.{inner}"
+    path = f"{block}.{family.block_norm}"
     return path if _is_layer_norm(modules.get(path)) else None
 
 
-def _linear_seam(
+def _linear_point(
     modules: dict[str, nn.Module],
     site: str,
     kind: Literal["writer", "reader", "stream"],
     path: str,
     norm: str | None = None,
-) -> Seam:
+) -> FoldPoint:
     linear = modules[path]
     if not is_linear(linear):
         raise FoldError(
@@ -175,18 +164,13 @@ def _linear_seam(
             "(merge_and_unload), or steer with hooks."
         )
     out, inner = sizes(linear)
-    return Seam(site, kind, path, inner if kind == "reader" else out, norm)
+    return FoldPoint(site, kind, path, inner if kind == "reader" else out, norm)
 
 
-def _norm_seam(modules: dict[str, nn.Module], site: str, path: str) -> Seam:
-    return Seam(site, "norm", path, modules[path].get_parameter("weight").numel())
+def _norm_point(modules: dict[str, nn.Module], site: str, path: str) -> FoldPoint:
+    return FoldPoint(site, "norm", path, modules[path].get_parameter("weight").numel())
 
 
 def _is_layer_norm(module: nn.Module | None) -> bool:
-    # anything else, an RMSNorm above all, has no bias and does not centre
+    # other norms, such as RMSNorm, have no bias and do not centre
     return isinstance(module, nn.LayerNorm) and module.weight is not None and module.bias is not None
-
-
-def model_type(model: nn.Module) -> str:
-    """Return the family's name in the model's configuration; empty where there is none."""
-    return str(getattr(getattr(model, "config", None), "model_type", ""))

@@ -11,9 +11,10 @@ from torch import nn
 from repsurgery.affine import AffineMap, Diagonal, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError, MissingExtraError, ShapeError
-from repsurgery.lm.fold.fold_checks import only_map
-from repsurgery.lm.sites.names import resolve_site, site_names, unwrapped
-from repsurgery.lm.steer.placing import place
+from repsurgery.lm.fold.fold_checks import single_map
+from repsurgery.lm.sites.names import resolve_site, site_names
+from repsurgery.lm.sites.wrappers import unwrapped
+from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.row_steering import as_steering
 
 __all__ = ["to_gguf"]
@@ -32,15 +33,15 @@ def to_gguf(
     Parameters
     ----------
     model : nn.Module
-        A decoder; it is only asked for its family and size.
-    steering : Translation, or a SteeringFunction or fitted estimator that steers every vector by one
+        A decoder, of which only the family and the sizes are read.
+    steering : Translation, or a SteeringFunction or fitted estimator that steers every vector by the same translation
         x ↦ x + shift, with ``shift`` (d,).
     site : str or None
-        ``"layers.N"`` with N from 1 to the last block; None is the one that the steering's origin names.
+        ``"layers.N"`` with N from 1 to the last block; None uses the site that the steering's origin names.
     path : path
-        Of the file, which is written anew.
+        The file to write; an existing file is replaced.
     strength : float or None
-        None is what the steering's origin asks for, else 1. Written into the file;
+        None uses the strength of the steering's origin, else 1. The vector is written at this strength;
         ``--control-vector-scaled FILE SCALE`` multiplies it further.
 
     Returns
@@ -51,25 +52,25 @@ def to_gguf(
     Raises
     ------
     FoldError
-        For a map that does more than add, and for a site that a control vector does not reach.
+        For a map that is not a translation, and for a site where llama.cpp applies no control vector.
 
     Notes
     -----
     llama.cpp numbers blocks from 0 as this package does and adds tensor ``direction.N`` to the residual stream after
-    block N, where ``"layers.N"`` is; it keeps no slot for block 0. The file holds ``general.architecture`` =
+    block N, where ``"layers.N"`` is; it has no control vector for block 0. The file holds ``general.architecture`` =
     ``"controlvector"``, ``controlvector.model_hint`` = the model type, ``controlvector.layer_count`` = 1 and one
-    float32 tensor. llama.cpp steers every position, padding being no concern there, and knows no gate.
+    float32 tensor. llama.cpp steers every position and has no gates.
 
     Guarantees
     ----------
     The file holds the shift in float32 (test_the_control_vector_reads_back).
     """
     inner: Any = unwrapped(model)
-    wanted = as_steering(steering, caller="to_gguf").origin.site if site is None else site
-    if wanted is not None:
-        _block(inner, wanted)  # a block that the model lacks is out of reach too
-    at = place(inner, steering, site, strength, caller="to_gguf")
-    m, site = only_map(at.steering, at.strength, caller="to_gguf"), at.site
+    named = as_steering(steering, caller="to_gguf").origin.site if site is None else site
+    if named is not None:
+        _block(inner, named)  # checked first: this error also explains a block that the model lacks
+    at = weight_placement(inner, steering, site, strength, caller="to_gguf")
+    m, site = single_map(at.steering, at.strength, caller="to_gguf"), at.site
     shift = _shift_of(m)
     number = _block(inner, site)
     width = resolve_site(inner, site).width
@@ -100,8 +101,8 @@ def _shift_of(m: AffineMap) -> Vector:
     adds |= isinstance(m, LowRank) and m.rank == 0 and float(m.scale) == 1
     if not adds:
         raise FoldError(
-            f"A control vector only adds, and a {m.kind} map does more (or nothing). Fit MeanMatching, whose map is a "
-            "translation, or export another way: lm.fold, lm.to_lora."
+            f"A control vector can only add a vector, and this {m.kind} map is not a translation. Fit MeanMatching, "
+            "whose map is one, or export another way: lm.fold, lm.to_lora."
         )
     return m.bias
 
@@ -115,8 +116,8 @@ def _block(model: Any, site: str) -> int:
         )
     if match is None or not 1 <= int(match[1]) < blocks:
         raise FoldError(
-            "A control vector acts on the residual stream after a block, and llama.cpp keeps none for block 0: "
-            f"{site!r} is out of its reach. Take one of 'layers.1' to 'layers.{blocks - 1}'."
+            "A control vector acts on the residual stream after a block, and llama.cpp has none for block 0, so "
+            f"{site!r} cannot be exported. Choose one of 'layers.1' to 'layers.{blocks - 1}'."
         )
     return int(match[1])
 

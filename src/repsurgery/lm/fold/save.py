@@ -1,4 +1,4 @@
-"""Write a folded model to a folder: plainly where its architecture holds it, with custom code only on request."""
+"""Write a folded model to a folder: as a plain model where its architecture permits, with custom code on request."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from repsurgery.errors import FoldError
 from repsurgery.lm.fold.fold import NotPortable, portability
 from repsurgery.lm.fold.weights import bias_of, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.sites.wrappers import unwrapped
 
 __all__ = ["save_folded"]
 
@@ -31,8 +31,8 @@ AUTO_CLASSES = (
 )
 CODE = '''"""A {model} with biases its architecture does not have; written by repsurgery.
 
-The layers named in ``config.folded_layers`` keep their bias as one more column of the weight: a class that does not
-know about it stops at the shape instead of dropping the bias.
+The layers named in ``config.folded_layers`` store their bias as one more column of the weight, so that a class without
+this code raises a shape error instead of dropping the bias.
 """
 
 import torch
@@ -63,7 +63,7 @@ class Folded{model}({model}):
 
 
 def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code: bool = False) -> Path:
-    """Write a model made by `fold` so that it reloads with the same logits, or refuse.
+    """Write a model returned by `fold` so that it reloads with the same logits, or raise an error.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
     folder : path
     custom_code : bool
         Allow a Python file beside the weights where the architecture has no bias for the map's constant. Such a folder
-        loads with ``AutoModelFor...from_pretrained(folder, trust_remote_code=True)`` and in no other way: without that
-        word, or in the plain class, transformers stops with an error. A model that needs no code is written without.
+        loads only with ``AutoModelFor...from_pretrained(folder, trust_remote_code=True)``: without that option, or
+        with the plain class, transformers raises an error. A model that needs no code is written without it.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
     Raises
     ------
     FoldError
-        Where only custom code could hold the model and it was not asked for; the message names portable sites.
+        Where the model needs custom code and ``custom_code`` is False; the message names portable sites.
 
     Guarantees
     ----------
@@ -97,7 +97,7 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
         return target
     _require_known_classes(inner)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # what is half written must not be mistaken for a model, so it grows under another name
+    # a half-written folder must not be mistaken for a model, so it is written under another name
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as draft:
         _write(inner, guard, Path(draft))
         make_ordinary(Path(draft))
@@ -108,7 +108,7 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
 
 
 def _write(model: Any, guard: NotPortable, folder: Path) -> None:
-    # transformers renames weights of some families on disk and finds its way back by a model type it knows
+    # transformers renames the weights of some families on disk, and undoes that only for model types it knows
     state = _with_bias_columns(model, guard)
     type(model).save_pretrained(model, folder, state_dict=state, save_original_format=False)
     file = folder / "config.json"
@@ -147,9 +147,9 @@ def _require_known_classes(model: Any) -> None:
 
 
 def _auto_classes(model: Any) -> list[str]:
-    found = []
+    names = []
     for name in AUTO_CLASSES:
-        known = getattr(transformers, name)._model_mapping.get(type(model.config), ())
-        if type(model) in (known if isinstance(known, (tuple, list)) else (known,)):
-            found.append(name)
-    return found or ["AutoModel"]
+        classes = getattr(transformers, name)._model_mapping.get(type(model.config), ())
+        if type(model) in (classes if isinstance(classes, (tuple, list)) else (classes,)):
+            names.append(name)
+    return names or ["AutoModel"]

@@ -10,16 +10,16 @@ from repsurgery.lm.steer.torch_maps import to_tensor
 __all__ = ["bias_of", "is_conv1d", "is_linear", "map_after", "map_before", "matrix_of", "sizes", "store"]
 
 ROWS_AT_ONCE = 16384
-"""Rows of an output layer that are held in float64 at a time."""
+"""Rows of an output layer that are converted to float64 at a time."""
 
 
 def is_conv1d(module: nn.Module) -> bool:
-    """Return whether ``module`` is GPT-2's linear layer, which keeps its weight as (in, out)."""
+    """Return whether ``module`` is transformers' Conv1D, a linear layer whose weight is stored as (in, out)."""
     return type(module).__name__ == "Conv1D"
 
 
 def is_linear(module: nn.Module | None) -> bool:
-    """Return whether ``module`` multiplies by one plain floating-point matrix: not quantised, not wrapped."""
+    """Return whether ``module`` multiplies by one floating-point matrix that is neither quantised nor wrapped."""
     weight = getattr(module, "weight", None)
     if module is None or not isinstance(weight, nn.Parameter) or weight.ndim != 2 or not weight.is_floating_point():
         return False
@@ -46,7 +46,7 @@ def bias_of(linear: nn.Module) -> torch.Tensor | None:
 
 
 def store(module: nn.Module, name: str, value: torch.Tensor, *, what: str) -> None:
-    """Give ``module`` a new parameter ``name`` in the dtype, and on the device, of its weight."""
+    """Set the parameter ``name`` of ``module`` to ``value``, in the dtype and on the device of its weight."""
     old = module.get_parameter("weight")
     stored = value.T if name == "weight" and is_conv1d(module) else value
     parameter = stored.to(device=old.device, dtype=old.dtype).contiguous()

@@ -1,8 +1,7 @@
-"""Sample continuations of prompts, steered or not, reproducibly."""
+"""Sample reproducible continuations of prompts, steered or not."""
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -11,15 +10,23 @@ from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.batching import (
+    Tokens,
+    check_count,
+    check_texts,
+    encode,
+    entry_device,
+    evaluating,
+    map_batches,
+    pad,
+    pad_id,
+)
 from repsurgery.lm.generate.prefill import read_once
 from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
-from repsurgery.lm.steer.placing import sites_of
 from repsurgery.lm.steer.positions import Positions
-from repsurgery.lm.steer.steer import steer
-from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "generate", "prompt_tokens", "steered"]
+__all__ = ["Generation", "generate", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +37,9 @@ class Generation:
     ----------
     prompt : str
     index : int
-        The prompt's place in the list.
+        The index of the prompt.
     sample : int
-        From 0 to n - 1.
+        The index of the continuation among the n of its prompt.
     text : str
         The continuation alone.
     tokens : tuple of int
@@ -40,8 +47,8 @@ class Generation:
     finished : bool
         Whether the model ended the text itself.
     prompt_tokens : tuple of int
-        The tokens of the prompt from which it was drawn, cut where ``max_length`` cut them; empty where they are not
-        known, as in a generation read from an older file, and the whole prompt is meant.
+        The tokens of the prompt from which it was drawn, truncated to ``max_length``. Empty in a generation read from
+        an older file, which then means those of the whole prompt.
     """
 
     prompt: str
@@ -78,16 +85,16 @@ def generate(
         A transformers decoder and its tokenizer; neither is changed.
     prompts : sequence of str
     steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
-        See `steer`, which also explains ``strength`` and ``positions``.
+        See `steer`, also for ``strength`` and ``positions``.
     n, max_new_tokens : int
     top_p, temperature : float
-        Nucleus and temperature of the sampling.
+        Nucleus mass and temperature of the sampling.
     seed : int
         Noise is keyed by (seed, prompt, sample, step): a sample depends neither on its batch nor on the other prompts.
     max_length : int or None
-        Read only so many tokens of longer prompts.
+        Read only the first ``max_length`` tokens of longer prompts.
     batch_size : int
-        Continuations at once; halved, with a warning, where memory ends.
+        Continuations per pass; halved, with a warning, if memory is exhausted.
     progress : bool
 
     Guarantees
@@ -96,47 +103,39 @@ def generate(
     Tokens are drawn from the model's distribution (test_samples_follow_the_distribution_of_the_model).
     """
     prompts = check_texts(prompts, caller="generate")
-    _check_numbers(n=n, max_new_tokens=max_new_tokens)
+    check_count("n", n)
+    check_count("max_new_tokens", max_new_tokens)
     _check_sampling(top_p, temperature, seed)
     tokens = encode(model, tokenizer, prompts, max_length=max_length, room=max_new_tokens, caller="generate")
     keys = _keys(prompts, n, seed)
-    found: dict[int, Generation] = {}
     ends = _end_tokens(model, tokenizer)
 
-    def run(batch: list[int]) -> None:
+    def run(batch: list[int]) -> list[Generation]:
         rows = [tokens[item // n] for item in batch]
         sampling = {"top_p": top_p, "temperature": temperature}
         new = _continue(model, tokenizer, rows, [keys[item] for item in batch], max_new_tokens, ends, sampling)
-        for item, row, drawn in zip(batch, rows, new, strict=True):
-            index, sample = divmod(item, n)
-            kept, finished = _until_end(drawn, ends)
-            text = _continuation(tokenizer, row, kept)
-            found[item] = Generation(prompts[index], index, sample, text, tuple(kept), finished, tuple(row))
+        return [generation(item, row, drawn) for item, row, drawn in zip(batch, rows, new, strict=True)]
+
+    def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
+        index, sample = divmod(item, n)
+        continuation, finished = _until_end(drawn, ends)
+        text = _continuation(tokenizer, row, continuation)
+        return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
-    with evaluating(model), steered(model, steering, strength=strength, positions=positions):
-        run_batches(sorted_batches(lengths, batch_size), run, progress=progress, label="generating")
-    return [found[item] for item in range(n * len(prompts))]
+    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
+        return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
 
 
 def prompt_tokens(model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str) -> list[Tokens]:
-    """Return the tokens of the prompt from which each generation was drawn; those of the whole prompt if unknown."""
+    """Return the tokens of the prompt from which each generation was drawn; if unknown, those of the whole prompt."""
     unknown = [i for i, g in enumerate(generations) if not g.prompt_tokens]
-    found = [list(g.prompt_tokens) for g in generations]
+    rows = [list(g.prompt_tokens) for g in generations]
     if unknown:
         texts = [generations[i].prompt for i in unknown]
         for i, tokens in zip(unknown, encode(model, tokenizer, texts, max_length=None, caller=caller), strict=True):
-            found[i] = tokens
-    return found
-
-
-def steered(
-    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
-) -> AbstractContextManager[object]:
-    """Return the block in which ``steering`` holds: none, sites by name, or one steering at its site or "final"."""
-    if steering is None:
-        return nullcontext()
-    return steer(model, sites_of(steering), strength=strength, positions=positions)
+            rows[i] = tokens
+    return rows
 
 
 def _continue(
@@ -152,7 +151,7 @@ def _continue(
     ids, mask = pad(rows, token=padding, side="left")
     device = entry_device(model)
     ids, mask = ids.to(device), mask.to(device)
-    # every setting that a model's own configuration could bring along is named, so that only ours decide
+    # every setting is given, so that the model's own generation configuration has no effect
     config = GenerationConfig(
         do_sample=False,
         num_beams=1,
@@ -176,20 +175,20 @@ def _continue(
 
 
 def _keys(prompts: list[str], n: int, seed: int) -> list[bytes]:
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     keys = []
     for prompt in prompts:
-        keys += [sample_key(seed, prompt, seen[prompt], sample) for sample in range(n)]
-        seen[prompt] += 1
+        keys += [sample_key(seed, prompt, occurrences[prompt], sample) for sample in range(n)]
+        occurrences[prompt] += 1
     return keys
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    known = known if known is not None else tokenizer.eos_token_id
-    if known is None:
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ends = ends if ends is not None else tokenizer.eos_token_id
+    if ends is None:
         return []
-    return [int(token) for token in (known if isinstance(known, (list, tuple)) else [known])]
+    return [int(token) for token in (ends if isinstance(ends, (list, tuple)) else [ends])]
 
 
 def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
@@ -198,16 +197,10 @@ def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
 
 
 def _continuation(tokenizer: Any, prompt: Tokens, new: Tokens) -> str:
-    # decoded behind its prompt: alone, some tokenizers would drop the space it starts with
+    # decoded together with its prompt, because some tokenizers drop a leading space
     before = tokenizer.decode(prompt, skip_special_tokens=True)
     whole = tokenizer.decode([*prompt, *new], skip_special_tokens=True)
     return str(whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new, skip_special_tokens=True))
-
-
-def _check_numbers(**numbers: int) -> None:
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
 
 
 def _check_sampling(top_p: float, temperature: float, seed: int) -> None:

@@ -13,18 +13,18 @@ __all__ = ["read_once"]
 
 
 def read_once(model: Any, ids: torch.Tensor, mask: torch.Tensor, config: GenerationConfig) -> dict[str, Any]:
-    """Return what ``model.generate`` needs to go on behind prompts (n, length) that were read once per distinct row.
+    """Return arguments with which ``model.generate`` continues prompts (n, length), each distinct row read once.
 
-    The cache holds all but the last token of each row, copied for rows that are equal. Nothing, and so the usual way,
-    where no two rows are equal or the model keeps more than keys and values (sliding windows, recurrent states, virtual
-    tokens).
+    The cache holds all but the last token of each row, copied for equal rows. The result is empty, so that generation
+    reads every row, where no two rows are equal or the model's state is more than keys and values (sliding windows,
+    recurrent states, virtual tokens).
 
     Parameters
     ----------
     ids, mask : (n, length) tensors
         Padded on the left.
     config : GenerationConfig
-        That of the continuations.
+        The configuration of the continuations.
 
     Guarantees
     ----------
@@ -36,7 +36,7 @@ def read_once(model: Any, ids: torch.Tensor, mask: torch.Tensor, config: Generat
     first = torch.stack([(index == row).nonzero()[0, 0] for row in range(len(rows))])
     one_token = copy.deepcopy(config)
     one_token.update(max_new_tokens=1, return_dict_in_generate=True)
-    # the model's own generate prepares masks and positions, and tells whatever steers it where the prompt ends
+    # the model's own generate prepares masks and positions, and shows a steering block where the prompt ends
     read = model.generate(ids[first], attention_mask=mask[first], generation_config=one_token)
     cache = read.past_key_values
     if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):

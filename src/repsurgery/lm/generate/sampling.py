@@ -1,4 +1,4 @@
-"""Sampling whose noise belongs to the sample, not to the batch: an exponential race with keyed noise."""
+"""Sampling with noise that depends on the sample and not on its batch: an exponential race with keyed noise."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ __all__ = ["KeyedSampling", "race", "sample_key"]
 
 
 def sample_key(seed: int, prompt: str, occurrence: int, sample: int) -> bytes:
-    """Return what identifies one sample of one prompt; ``occurrence`` tells equal prompts of a list apart."""
+    """Return the key of one sample of one prompt; ``occurrence`` distinguishes equal prompts in a list."""
     return hashlib.sha256(f"{seed}|{occurrence}|{sample}|{prompt}".encode()).digest()
 
 
 class KeyedSampling(LogitsProcessor):
     """Turn greedy decoding into sampling: temperature, top-p, then a race whose noise is keyed by (key, step).
 
-    Placed last, with ``do_sample=False``, the model's own argmax takes the token that won. The noise of a row depends
-    on its key and step alone, so neither its batch nor its place in it matters.
+    As the last processor, with ``do_sample=False``, it makes the model's own argmax return the sampled token. The noise
+    of a row depends on its key and step alone, not on its batch or its index in it.
 
     Parameters
     ----------
     keys : sequence of bytes
         One per row of the batch.
     prompt_length : int
-        The padded length of the prompts: step 0 is the first token behind it.
+        The padded length of the prompts: step 0 is the first token after it.
     """
 
     def __init__(self, keys: Sequence[bytes], *, prompt_length: int, top_p: float, temperature: float) -> None:
@@ -49,8 +49,9 @@ class KeyedSampling(LogitsProcessor):
 def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
     """Return, per row, the token of the nucleus that arrives first when token i takes noise_i / p_i.
 
-    With exponential noise that is a draw from p within the nucleus: the tokens whose betters hold less than ``top_p``.
-    The winner among all tokens lies there most of the time, and asking so takes one sum; so nothing is ever sorted.
+    With exponential noise this is a draw from p within the nucleus of mass ``top_p``: the tokens for which all more
+    probable tokens together have less than ``top_p``. The first of all tokens usually lies in the nucleus, as one sum
+    shows, so no sorting is needed.
 
     Parameters
     ----------
@@ -59,19 +60,19 @@ def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
 
     Guarantees
     ----------
-    The winner is the first of the nucleus of transformers (test_the_nucleus_is_that_of_transformers).
+    The result is the first token of the nucleus of transformers (test_the_nucleus_is_that_of_transformers).
     """
     speed = p / noise
     drawn = speed.argmax(dim=-1)
-    asked = torch.arange(len(p), device=p.device)
+    rows = torch.arange(len(p), device=p.device)
     while top_p < 1:
-        own = p[asked].gather(1, drawn[asked, None])
-        betters = torch.where(p[asked] > own, p[asked], 0.0).sum(dim=-1)
-        asked = asked[betters >= top_p]
-        if not len(asked):
+        own = p[rows].gather(1, drawn[rows, None])
+        more_probable = torch.where(p[rows] > own, p[rows], 0.0).sum(dim=-1)
+        rows = rows[more_probable >= top_p]
+        if not len(rows):
             break
-        speed[asked, drawn[asked]] = -1.0
-        drawn[asked] = speed[asked].argmax(dim=-1)
+        speed[rows, drawn[rows]] = -1.0
+        drawn[rows] = speed[rows].argmax(dim=-1)
     return drawn
 
 

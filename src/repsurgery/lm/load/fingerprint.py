@@ -1,4 +1,4 @@
-"""What a model and a tokenizer are, as digests of their whole content: equal digests, equal results."""
+"""Digests of the whole content of a model or a tokenizer: equal digests mean equal results."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from repsurgery.checkpoint import digest, file_digest
-from repsurgery.lm.steer.standin import behind
+from repsurgery.lm.sites.wrappers import behind
 
 __all__ = ["fingerprint", "tokenizer_fingerprint"]
 
@@ -23,62 +23,62 @@ _BOOKKEEPING = {
     *("forward", "generate", "prepare_inputs_for_generation", "gradient_checkpointing", "hf_device_map"),
     *("name_or_path", "_is_hf_initialized", "_is_torch_compile", "_require_grads_hook", "_require_grads_hooks"),
 }
-"""Attributes of modules that decide no result, or are read by other means."""
+"""Attributes of modules that do not affect results, or are covered in another way."""
 _PROVENANCE = {
     *("transformers_version", "_name_or_path", "_commit_hash", "_from_model_config"),
     *("peft_version", "base_model_name_or_path", "revision", "inference_mode"),
 }
-"""Entries of configurations that tell where a model came from rather than what it computes."""
+"""Entries of configurations that describe where a model came from, not what it computes."""
 _NOTHING = object()
 _ACTIVE = ("active_adapter", "_active_adapter")
 _ADAPTER_STATE = (*_ACTIVE, "_adapters_disabled", "_disable_adapters", "merged_adapters", "scaling")
 
 
 def fingerprint(model: nn.Module, *, ignore_dtype: bool = False) -> str:
-    """Return a SHA-256 of everything in ``model`` that decides what it computes, as 64 hexadecimal digits.
+    """Return a SHA-256 of everything in ``model`` that affects its results, as 64 hexadecimal digits.
 
     It covers every parameter and buffer (name, shape, dtype and all bytes; tied weights are read once), the
-    configurations, the class and the plain attributes of every module, such as the epsilon of a norm, and the state of
-    adapters: their weights and scales, and which are active, merged or disabled. It does not cover hooks, the device,
-    or the folder from which the model was loaded.
+    configurations, the class and the simple attributes of every module, such as the epsilon of a norm, and the state
+    of adapters: their weights and scales, and which are active, merged or disabled. It does not cover hooks, the
+    device, or the folder from which the model was loaded.
 
     Parameters
     ----------
     model : nn.Module
         With its PEFT wrapper, where it has one.
     ignore_dtype : bool
-        Return the identity of the weights alone: every parameter and stored buffer after rounding to bfloat16, and
-        which adapters act. A model agrees with itself in float32 and in bfloat16; in float16 it does so where each
-        weight survives float16. The configuration is not part of it.
+        Cover the weights alone: every parameter and stored buffer after rounding to bfloat16, and the active adapters.
+        The result is the same for a model in float32 and in bfloat16, and in float16 where each weight is exact in
+        float16. The configuration is not covered.
 
     Guarantees
     ----------
     Any change of a weight, however it is made, changes it (test_every_change_of_the_model_changes_its_fingerprint).
-    Running the model does not (test_running_a_model_leaves_its_fingerprint_alone).
+    Running the model does not change it (test_running_a_model_leaves_its_fingerprint_alone).
     """
     model = behind(model)
     model = getattr(model, "_orig_mod", model)  # a compiled model computes what the original does
-    held = _Content(ignore_dtype=ignore_dtype)
+    content = _Content(ignore_dtype=ignore_dtype)
     named: Iterator[tuple[str, Any]] = iter(model.state_dict().items())
     if not ignore_dtype:
-        every = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-        named = chain(named, *every)
-    tensors = {name: held.plain(value) for name, value in named}
-    read: Callable[[nn.Module], Any] = held.adapters if ignore_dtype else held.module
+        duplicates = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+        named = chain(named, *duplicates)
+    tensors = {name: content.plain(value) for name, value in named}
+    read: Callable[[nn.Module], Any] = content.adapters if ignore_dtype else content.module
     modules = {name: read(module) for name, module in model.named_modules(remove_duplicate=False)}
     return digest([tensors, modules])
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Return a SHA-256 of what decides the tokens of a text and the text of tokens, as 64 hexadecimal digits.
+    """Return a SHA-256 of everything that affects encoding and decoding, as 64 hexadecimal digits.
 
-    That is the vocabulary with its merges and rules, the special tokens, the template of chats and the side on which
-    texts are cut. The side of padding is not part of it, because texts are padded here, and neither is what the last
-    call left in the tokenizer.
+    It covers the vocabulary with its merges and rules, the special tokens, the chat template and the side of
+    truncation. It does not cover the side of padding, because this package pads texts itself, nor the settings that
+    the last call left in the tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else _vocabulary(tokenizer)
-    # these two change whenever a tokenizer is used
+    # these two settings change whenever a tokenizer is used
     rules = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
     names = ("truncation_side", "add_bos_token", "add_eos_token", "clean_up_tokenization_spaces", "chat_template")
     facts = {name: getattr(tokenizer, name, None) for name in (*names, "special_tokens_map", "all_special_ids")}
@@ -96,7 +96,7 @@ def _vocabulary(tokenizer: Any) -> dict[str, Any]:
 
 
 class _Content:
-    """Turns what a model holds into plain values, tensors into digests, each storage once."""
+    """Converts the content of a model into JSON values, with tensors as digests; each storage is read once."""
 
     def __init__(self, *, ignore_dtype: bool = False) -> None:
         self._ignore_dtype = ignore_dtype
@@ -105,26 +105,26 @@ class _Content:
     def module(self, module: nn.Module) -> list[Any]:
         """Return class, forward function and attributes of a module without those of its children."""
         own = {name: value for name, value in vars(module).items() if name not in _BOOKKEEPING}
-        # functions that were put on the instance are told apart by name, as far as they are public
-        kept = {name: self._attribute(name, value) for name, value in own.items() if not _hidden(name, value)}
-        # an attribute that is set to what its class says changes nothing
-        usual = {name: self._attribute(name, getattr(type(module), name, _NOTHING)) for name in kept}
-        decisive = {name: value for name, value in kept.items() if value != usual[name]}
-        return [type(module).__qualname__, _name(module.forward), decisive]
+        # functions set on the instance are identified by their names, and private ones are left out
+        values = {name: self._attribute(name, value) for name, value in own.items() if not _hidden(name, value)}
+        # an attribute that equals its class attribute changes nothing
+        defaults = {name: self._attribute(name, getattr(type(module), name, _NOTHING)) for name in values}
+        changed = {name: value for name, value in values.items() if value != defaults[name]}
+        return [type(module).__qualname__, _name(module.forward), changed]
 
     def adapters(self, module: nn.Module) -> dict[str, Any]:
-        """Return which adapters act in a layer of PEFT, and how strongly; nothing for other modules."""
+        """Return the active adapters of a PEFT layer and their scales; an empty mapping for other modules."""
         own = vars(module)
         if "_disable_adapters" not in own and "_adapters_disabled" not in own:
             return {}
         return {name: self._attribute(name, own[name]) for name in _ADAPTER_STATE if name in own}
 
     def _attribute(self, name: str, value: Any) -> Any:
-        one = name in _ACTIVE and isinstance(value, str)  # PEFT writes one adapter now as a name, now as a list
+        one = name in _ACTIVE and isinstance(value, str)  # PEFT stores a single adapter either as a name or as a list
         return self.plain([value] if one else value)
 
     def plain(self, value: Any) -> Any:
-        """Return ``value`` as JSON; what has no content that can be read is told by the name of its class."""
+        """Return ``value`` as JSON; an object without readable content is represented by the name of its class."""
         match value:
             case Enum():
                 return self.plain(value.value)
@@ -145,7 +145,7 @@ class _Content:
         return self._configuration(value) if hasattr(value, "to_dict") else _name(value)
 
     def _configuration(self, value: Any) -> Any:
-        if id(value) not in self._known:  # every module holds the same one
+        if id(value) not in self._known:  # all modules share one configuration
             facts = {name: fact for name, fact in value.to_dict().items() if name not in _PROVENANCE}
             attention = getattr(value, "_attn_implementation", None)
             self._known[id(value)] = [_name(type(value)), attention, self.plain(facts)]
@@ -155,7 +155,7 @@ class _Content:
         facts = [list(tensor.shape), "" if self._ignore_dtype else str(tensor.dtype)]
         if tensor.is_meta:
             return [*facts, "meta"]
-        if hasattr(tensor, "__tensor_flatten__"):  # a tensor made of tensors, as torchao quantises
+        if hasattr(tensor, "__tensor_flatten__"):  # a tensor subclass that consists of tensors, as in torchao
             parts, context = tensor.__tensor_flatten__()
             return [*facts, [[part, self.plain(getattr(tensor, part))] for part in parts], self.plain(context)]
         if tensor.layout != torch.strided or tensor.is_quantized:
@@ -163,7 +163,7 @@ class _Content:
         place = (tensor.device, tensor.data_ptr(), *facts[0], tensor.stride(), tensor.dtype)
         if place not in self._known:
             rounded = self._ignore_dtype and tensor.is_floating_point()
-            # held, so that no other tensor can come to lie in the same place meanwhile
+            # the tensor is kept alive, so that no other tensor can be allocated at the same address meanwhile
             self._known[place] = tensor, _bytes_digest(tensor.to(torch.bfloat16) if rounded else tensor)
         return [*facts, self._known[place][1]]
 

@@ -1,4 +1,4 @@
-"""A folder that is built once, appears whole or not at all, and is checked each time it is used."""
+"""A folder that is built once, appears complete or not at all, and is verified each time it is used."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def cache_root() -> Path:
 
 
 def flaw(folder: Path, *, source: str) -> str | None:
-    """Return what keeps ``folder`` from being used as built from ``source``, or None when every digest matches."""
+    """Return why ``folder`` cannot be used as a build of ``source``, or None when every digest matches."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         if manifest["source"] != source:
@@ -44,17 +44,17 @@ def flaw(folder: Path, *, source: str) -> str | None:
 
 
 def build_once(folder: Path, build: Callable[[Path], None], *, source: str) -> Path:
-    """Return ``folder``, built by ``build`` unless it is already there and sound.
+    """Return ``folder``, built by ``build`` unless it exists and is intact.
 
     Parameters
     ----------
     folder : Path
-        Where the result lives; its parent is created.
+        The folder of the result; its parent is created.
     build : callable
-        Fills the empty folder it is given. It may be killed at any moment: nothing appears at ``folder`` before
-        it returned and every file was digested. Processes that ask at the same time wait for the first.
+        Fills the empty folder that it receives. It may be killed at any moment: nothing appears at ``folder`` before
+        it has returned and every file has a digest. Processes that ask at the same time wait for the first.
     source : str
-        Digest of what is built from; a folder built from anything else is built again.
+        Digest of the source; a folder built from another source is built again.
     """
     if flaw(folder, source=source) is None:
         return folder
@@ -74,14 +74,14 @@ def build_once(folder: Path, build: Callable[[Path], None], *, source: str) -> P
                 make_ordinary(draft)
     except OSError as error:
         raise ModelError(
-            f"The converted model cannot be kept in {folder.parent} ({error}). "
+            f"The converted model cannot be stored in {folder.parent} ({error}). "
             f"Free some space, or set {CACHE_VARIABLE} to a folder that can be written."
         ) from error
     return folder
 
 
 def make_ordinary(folder: Path) -> None:
-    """Give the weights in ``folder`` the permissions of any new file: safetensors writes for its user alone."""
+    """Give the weights in ``folder`` the usual permissions of a new file; safetensors makes them private."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         probe = Path(scratch) / "probe"
         probe.touch()  # the kernel applies the umask, which cannot be read without being changed

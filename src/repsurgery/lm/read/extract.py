@@ -14,9 +14,9 @@ from torch import nn
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
+from repsurgery.lm.batching import check_texts, encode
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import check_pooling, reader
-from repsurgery.lm.texts import check_texts, encode
 
 __all__ = ["extract"]
 
@@ -47,14 +47,14 @@ def extract(
     pooling : {"last", "cls", "mean"}
         The state of a text's last token, of its first, or the mean over its tokens.
     max_length : int or None
-        Read the first so many tokens of longer texts; without it a text beyond the context is an error.
+        Read only the first ``max_length`` tokens of longer texts; None raises an error for a text beyond the context.
     batch_size : int
-        Texts at once; halved, with a warning, where memory ends.
+        Texts per pass; halved, with a warning, if memory is exhausted.
     progress : bool
         Show a progress bar.
     work_dir : path or None
-        Keep what was read there; the same call goes on after an interruption and reads nothing twice. Work is found
-        by the content of texts and model, see `lm.fingerprint`.
+        Store finished rows there; the same call resumes after an interruption and reads nothing twice. Finished work
+        is identified by the content of texts and model, see `lm.fingerprint`.
 
     Returns
     -------
@@ -64,9 +64,9 @@ def extract(
     ----------
     Rows depend neither on padding side nor on batch size, beyond rounding
     (test_rows_do_not_depend_on_padding_side_or_batch_size).
-    A model that changed is read anew (test_a_changed_model_is_read_anew).
+    A changed model is read again (test_a_changed_model_is_read_anew).
     An interruption loses nothing (test_an_interrupted_extraction_goes_on_where_it_stopped).
-    Damaged work is done again (test_a_damaged_work_file_is_read_anew).
+    Damaged files are replaced (test_a_damaged_work_file_is_read_anew).
     """
     texts = check_texts(texts, caller="extract")
     check_pooling(pooling, ("last", "cls", "mean"))

@@ -1,4 +1,4 @@
-"""Hidden states along what a model wrote: one row for every position that predicted a token."""
+"""Hidden states along a generation: one row for every position that predicted a token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.batching import evaluating, map_batches
 from repsurgery.lm.generate.generate import Generation, prompt_tokens
 from repsurgery.lm.read.states import reader
-from repsurgery.lm.texts import sorted_batches
 
 __all__ = ["states_along"]
 
@@ -24,36 +23,36 @@ def states_along(
     batch_size: int = 32,
     progress: bool = True,
 ) -> list[NDArray[np.float32]]:
-    """Return, per generation, the states (steps, d) from which its tokens were drawn, the end token's included.
+    """Return, per generation, the states (steps, d) from which its tokens were drawn, including the end token.
 
-    The sampled tokens themselves are read, not their text tokenised anew. A state at ``site`` does not depend on what
-    steers the model at that same site alone, so these are the vectors that a steering there met.
+    The sampled tokens themselves are read, without tokenising the text again. A state at ``site`` does not depend on
+    steering at that site alone, so these are the vectors that such a steering received.
 
     Parameters
     ----------
     model, tokenizer
-        The decoder that generated, now unsteered, and its tokenizer.
+        The decoder that generated the texts, now unsteered, and its tokenizer.
     generations : sequence of n `Generation`
     site, batch_size, progress
         As in `extract`.
 
     Guarantees
     ----------
-    The states are those met while generating, of a prompt that was cut too
+    The states are those that occurred while generating, also after a truncated prompt
     (test_a_cut_prompt_is_read_as_it_was_cut, test_states_along_a_text_are_those_that_steering_met).
     """
     prompts = prompt_tokens(model, tokenizer, generations, caller="states_along")
     rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
-    found: dict[int, NDArray[np.float32]] = {}
+    # the last token predicts nothing, unless the end token followed it
+    steps = [
+        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
+        for prompt, row, g in zip(prompts, rows, generations, strict=True)
+    ]
     with evaluating(model), reader(model, tokenizer, [site], "all") as read:
 
-        def run(batch: list[int]) -> None:
+        def run(batch: list[int]) -> list[NDArray[np.float32]]:
             states = read([rows[i] for i in batch])[site]
             parts = np.split(states, np.cumsum([len(rows[i]) for i in batch])[:-1])
-            for i, part in zip(batch, parts, strict=True):
-                # the last token predicts nothing, unless an end followed it
-                stop = len(rows[i]) if generations[i].finished else len(rows[i]) - 1
-                found[i] = part[len(prompts[i]) - 1 : stop].copy()
+            return [part[steps[i]].copy() for i, part in zip(batch, parts, strict=True)]
 
-        run_batches(sorted_batches(list(map(len, rows)), batch_size), run, progress=progress, label=f"along {site}")
-    return [found[i] for i in range(len(rows))]
+        return map_batches(list(map(len, rows)), run, batch_size=batch_size, progress=progress, label=f"reading {site}")

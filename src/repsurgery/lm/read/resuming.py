@@ -14,13 +14,11 @@ from torch import nn
 
 from repsurgery.checkpoint import keyed_folder, uninterrupted
 from repsurgery.errors import IdentityWarning
-from repsurgery.lm.batching import evaluating, run_batches
+from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batches
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.read.states import Reader
-from repsurgery.lm.sites.names import unwrapped
+from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.lm.steer.forward_context import found_on_file, steering_in_force
-from repsurgery.lm.steer.standin import behind
-from repsurgery.lm.texts import Tokens, sorted_batches
 
 __all__ = ["Results", "folder_of", "read_missing"]
 
@@ -92,7 +90,7 @@ def folder_of(
     if (absent := next((name for name, p in model.named_parameters() if p.is_meta), None)) is not None:
         warnings.warn(
             f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so this model cannot be "
-            "told from another. Load the model into memory to resume work on it, or leave work_dir out.",
+            "identified. Load the model into memory to resume work on it, or leave work_dir out.",
             IdentityWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Read states at several sites in one pass, pooled as they appear and never stored."""
+"""Read states at several sites in one pass; they are pooled at once and never stored."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError
-from repsurgery.lm.batching import entry_device
-from repsurgery.lm.sites.names import Site, reading_model, resolve_site, unwrapped
-from repsurgery.lm.sites.wrappers import virtual_tokens
+from repsurgery.lm.batching import Tokens, entry_device, pad, pad_id
+from repsurgery.lm.sites.names import Site, reading_model, resolve_site
+from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
 from repsurgery.lm.steer.torch_maps import to_rows
-from repsurgery.lm.texts import Tokens, pad, pad_id
 
 __all__ = ["Pooling", "Reader", "check_pooling", "reader"]
 
@@ -23,11 +22,11 @@ Pooling = Literal["last", "cls", "mean", "all"]
 """``last``: each text's last token. ``cls``: its first. ``mean``: the mean of its tokens. ``all``: every token."""
 
 Reader = Callable[[Sequence[Tokens]], dict[str, NDArray[np.float32]]]
-"""Takes tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
+"""Takes the tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
 
 
 def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) -> Pooling:
-    """Return ``pooling``, or say which there are."""
+    """Return ``pooling``, or raise an error that lists the allowed values."""
     if pooling not in allowed:
         raise ParameterError(f"pooling is {pooling!r}; it must be one of {list(allowed)}.")
     return pooling
@@ -35,15 +34,15 @@ def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) 
 
 @contextmanager
 def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pooling) -> Iterator[Reader]:
-    """Stand hooks on ``sites`` while the block runs; the reader it yields makes one pass per call.
+    """Set hooks on ``sites`` while the block runs; the reader it yields makes one pass per call.
 
-    Texts are padded on the right whatever the tokenizer prefers: positions then count from 0 in every family, and
-    causal attention never sees the padding. Virtual tokens that PEFT puts before a text are read over. The decoder of
-    an encoder-decoder is given the same text as the encoder, one step later, behind its start token.
+    Texts are padded on the right, whatever the tokenizer's own side: positions then count from 0 in every family, and
+    causal attention never sees the padding. States of virtual tokens that PEFT puts before a text are skipped. The
+    decoder of an encoder-decoder receives the same text as the encoder, shifted by its start token.
     """
     inner = unwrapped(model)
-    found = [resolve_site(inner, name) for name in sites]
-    run = _runner(model, inner, found)
+    resolved = [resolve_site(inner, name) for name in sites]
+    run = _runner(model, inner, resolved)
     virtual = virtual_tokens(model)
     padding = pad_id(inner, tokenizer)
     current: dict[str, NDArray[np.float32]] = {}
@@ -51,7 +50,7 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
 
     def visitor(name: str) -> Visit:
         def visit(state: torch.Tensor) -> None:
-            # pooled at once: some families add to the same tensor in place right afterwards
+            # pooled at once, because some families add to the same tensor in place right afterwards
             current[name] = to_rows(_pooled(state, mask, pooling, name, virtual))
 
         return visit
@@ -62,28 +61,28 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
         device = entry_device(inner)
         current.clear()
         run(input_ids=ids.to(device), attention_mask=mask.to(device))
-        _require_visited(found, current)
+        _require_visited(resolved, current)
         _require_finite(current)
         return dict(current)
 
     with ExitStack() as stack:
-        for site in found:
+        for site in resolved:
             stack.callback(attach(site, visitor(site.name)).remove)
         yield read
 
 
-def _require_finite(found: dict[str, NDArray[np.float32]]) -> None:
-    for name, rows in found.items():
-        # NaN and infinity survive a sum, which is cheaper than looking at every number
+def _require_finite(states: dict[str, NDArray[np.float32]]) -> None:
+    for name, rows in states.items():
+        # NaN and infinity survive a sum, which is cheaper than checking every number
         if not np.isfinite(rows.sum(dtype=np.float64)):
             raise NonFiniteError(
                 f"The model's state at {name!r} holds NaN or infinity. Load the model in float32 or bfloat16, "
-                "or lower the strength of what steers it."
+                "or lower the strength of its steering."
             )
 
 
-def _require_visited(sites: Sequence[Site], found: dict[str, NDArray[np.float32]]) -> None:
-    idle = next((site for site in sites if site.name not in found), None)
+def _require_visited(sites: Sequence[Site], states: dict[str, NDArray[np.float32]]) -> None:
+    idle = next((site for site in sites if site.name not in states), None)
     if idle is not None:
         raise SiteError(
             f"The module at site {idle.name!r} ({idle.path}) did not run in the model's pass over these texts. "
@@ -92,7 +91,7 @@ def _require_visited(sites: Sequence[Site], found: dict[str, NDArray[np.float32]
 
 
 def _runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
-    """Return the cheapest call that passes every one of ``sites``."""
+    """Return the cheapest call that runs through all ``sites``."""
     config = getattr(inner, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         return _runner_of_halves(inner, sites)
@@ -102,7 +101,7 @@ def _runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callab
 
 
 def _smallest(model: nn.Module, sites: Sequence[Site]) -> nn.Module:
-    # the output layer costs a third of a small model; it runs only where a site lies in it
+    # the output layer takes a third of the time of a small model, and runs only if a site lies in it
     base = reading_model(model)
     inside = {id(module) for module in base.modules()}
     return base if all(id(site.module) in inside for site in sites) else model
@@ -116,8 +115,8 @@ def _runner_of_halves(model: Any, sites: Sequence[Site]) -> Callable[..., Any]:
     start = next((int(token) for token in starts if token is not None), 0)
 
     def run(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
-        later = torch.cat([torch.full_like(input_ids[:, :1], start), input_ids[:, :-1]], dim=1)
-        model(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=later, use_cache=False)
+        shifted = torch.cat([torch.full_like(input_ids[:, :1], start), input_ids[:, :-1]], dim=1)
+        model(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=shifted, use_cache=False)
 
     return run
 
@@ -139,8 +138,8 @@ def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str
         case "cls":
             rows = state[:, 0]
         case "mean":
-            kept = state.to(torch.float32).masked_fill(mask[..., None] == 0, 0.0)
-            rows = kept.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+            unpadded = state.to(torch.float32).masked_fill(mask[..., None] == 0, 0.0)
+            rows = unpadded.sum(dim=1) / mask.sum(dim=1, keepdim=True)
         case _:
             rows = state[mask.bool()]
     return rows.to(torch.float32, copy=True)

@@ -1,4 +1,4 @@
-"""How likely a model finds continuations of prompts, many of each: what conditional perplexity is made of."""
+"""Negative log-likelihoods of many continuations per prompt, from which conditional perplexity is computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from torch import nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.score.likelihood import shared_length
 from repsurgery.lm.sites.wrappers import virtual_tokens
-from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
 
 __all__ = ["Surprise", "surprises"]
 
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """Of one continuation: NLL(prompt + continuation) - NLL(prompt) in nats, and how many tokens it adds.
+    """NLL(prompt + continuation) - NLL(prompt) of one continuation in nats, and the number of tokens that it adds.
 
-    Both texts are tokenised as whole strings, as is usual for RealToxicityPrompts. A continuation may add no token,
-    or even take one away where it merges with the prompt's last; its perplexity is then undefined.
+    Both texts are tokenised as whole strings, as is usual for RealToxicityPrompts. A continuation may add no token, or
+    even reduce their number where it merges with the prompt's last token; its perplexity is then undefined.
     """
 
     nll: float
@@ -38,12 +38,12 @@ def surprises(
 ) -> list[list[Surprise]]:
     """Return the `Surprise` of each continuation of each prompt, in order.
 
-    What the continuations of one prompt share is read once.
+    Tokens that the continuations of one prompt share are read once.
 
     Parameters
     ----------
     model, tokenizer
-        The decoder that judges, and its tokenizer; neither is changed.
+        A transformers decoder and its tokenizer; neither is changed.
     prompts : sequence of n strings
     continuations : sequence of n sequences of strings
         They may be empty.
@@ -55,32 +55,30 @@ def surprises(
     prompts = check_texts(prompts, caller="surprises")
     if len(prompts) != len(continuations):
         raise ParameterError(
-            f"surprises got {len(prompts)} prompts and continuations of {len(continuations)}; give as many."
+            f"surprises got {len(prompts)} prompts and {len(continuations)} lists of continuations; give one "
+            "list per prompt."
         )
     heads = encode(model, tokenizer, prompts, max_length=None, caller="surprises")
-    found: dict[int, list[Surprise]] = {}
 
-    def run(batch: list[int]) -> None:
-        for i in batch:
-            found[i] = _of_one(model, tokenizer, heads[i], [prompts[i] + text for text in continuations[i]])
+    def run(batch: list[int]) -> list[list[Surprise]]:
+        return [_of_one(model, tokenizer, heads[i], [prompts[i] + text for text in continuations[i]]) for i in batch]
 
     with evaluating(model):
-        run_batches(sorted_batches(list(map(len, heads)), 1), run, progress=progress, label="judging fluency")
-    return [found[i] for i in range(len(prompts))]
+        return map_batches(list(map(len, heads)), run, batch_size=1, progress=progress, label="judging fluency")
 
 
 def _of_one(model: Any, tokenizer: Any, head: Tokens, texts: list[str]) -> list[Surprise]:
     if not texts:
         return []
     wholes = encode(model, tokenizer, texts, max_length=None, caller="surprises")
-    shared = min(_shared(head, whole) for whole in wholes)
-    # the prompt itself is one more row: where its last token merges, it differs from the head of the whole
-    *sums, own = _nll_behind(model, tokenizer, [*wholes, head], shared)
+    shared = min(shared_length(head, whole) for whole in wholes)
+    # the prompt itself is one more row: where its last token merges, its tokens are not a prefix of the whole text's
+    *sums, own = _nll_after(model, tokenizer, [*wholes, head], shared)
     return [Surprise(total - own, len(whole) - len(head)) for total, whole in zip(sums, wholes, strict=True)]
 
 
-def _nll_behind(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> list[float]:
-    """Return each row's negative log-likelihood of its tokens from ``shared`` on, which all rows have in common."""
+def _nll_after(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> list[float]:
+    """Return the negative log-likelihood of each row's tokens after the first ``shared``, in which all rows agree."""
     device, start = entry_device(model), max(shared - 1, 0)
     cache = _cache_of(model, rows[0][:start], len(rows))
     start = 0 if cache is None else start
@@ -107,10 +105,5 @@ def _cache_of(model: Any, prefix: Tokens, rows: int) -> DynamicCache | None:
     if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
         return None
     cache.batch_repeat_interleave(rows)
-    known: DynamicCache = cache
-    return known
-
-
-def _shared(head: Tokens, whole: Tokens) -> int:
-    pairs = zip(head, whole, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(head), len(whole)))
+    repeated: DynamicCache = cache
+    return repeated

@@ -1,4 +1,4 @@
-"""Score texts: log-likelihoods of continuations, and how far steering moves the next-token distribution."""
+"""Log-likelihoods of continuations, and the divergence of the steered next-token distribution from the base one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,19 +9,17 @@ import torch
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
-from repsurgery.lm.generate.generate import steered
-from repsurgery.lm.steer.placing import settled
+from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.steer.placing import fixed_sites
 from repsurgery.lm.steer.positions import Positions
-from repsurgery.lm.steer.steer import steer
-from repsurgery.lm.texts import Tokens, check_texts, encode, pad, pad_id, sorted_batches
+from repsurgery.lm.steer.steer import optional_steer, steer
 
-__all__ = ["Divergence", "LogLikelihood", "kl_divergence", "log_likelihoods"]
+__all__ = ["Divergence", "LogLikelihood", "kl_divergence", "log_likelihoods", "shared_length"]
 
 
 @dataclass(frozen=True, slots=True)
 class LogLikelihood:
-    """How likely a continuation is after its prompt, token by token, in nats.
+    """The log-likelihood of a continuation after its prompt, token by token, in nats.
 
     Attributes
     ----------
@@ -52,7 +50,7 @@ class Divergence:
     text : str
     tokens : tuple of int
     values : tuple of float
-        One per token: the divergence of what is predicted behind it.
+        One per token: the divergence of the predictions of the next token.
     """
 
     text: str
@@ -80,7 +78,7 @@ def log_likelihoods(
     """Return the log-likelihood of each continuation after its prompt, in order.
 
     Prompt and continuation are tokenised together; where the last token of the prompt merges with the continuation,
-    that merged token counts to the continuation.
+    the merged token belongs to the continuation.
 
     Parameters
     ----------
@@ -90,7 +88,7 @@ def log_likelihoods(
     steering, strength, positions
         See `steer` and `generate`.
     batch_size : int
-        Texts at once; halved, with a warning, where memory ends.
+        Texts per pass; halved, with a warning, if memory is exhausted.
     progress : bool
     """
     prompts = check_texts(prompts, caller="log_likelihoods")
@@ -102,7 +100,7 @@ def log_likelihoods(
     joint = [prompt + continuation for prompt, continuation in zip(prompts, continuations, strict=True)]
     whole = encode(model, tokenizer, joint, max_length=None, caller="log_likelihoods")
     heads = encode(model, tokenizer, prompts, max_length=None, caller="log_likelihoods")
-    starts = [_shared(head, tokens) for head, tokens in zip(heads, whole, strict=True)]
+    starts = [shared_length(head, tokens) for head, tokens in zip(heads, whole, strict=True)]
     for i, (start, tokens) in enumerate(zip(starts, whole, strict=True)):
         if start == 0 or start == len(tokens):
             raise TextError(
@@ -116,15 +114,12 @@ def log_likelihoods(
         values = log_p.gather(1, tokens[start:, None])[:, 0].tolist()
         return LogLikelihood(prompts[i], continuations[i], tuple(whole[i][start:]), tuple(values))
 
-    found: dict[int, LogLikelihood] = {}
-
-    def run(batch: list[int]) -> None:
+    def run(batch: list[int]) -> list[LogLikelihood]:
         logits = _logits(model, tokenizer, [whole[i] for i in batch])
-        found.update({i: score(logits[row], i) for row, i in enumerate(batch)})
+        return [score(row, i) for row, i in zip(logits, batch, strict=True)]
 
-    with evaluating(model), steered(model, steering, strength=strength, positions=positions):
-        run_batches(sorted_batches(list(map(len, whole)), batch_size), run, progress=progress, label="scoring")
-    return [found[i] for i in range(len(whole))]
+    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
+        return map_batches(list(map(len, whole)), run, batch_size=batch_size, progress=progress, label="scoring")
 
 
 def kl_divergence(
@@ -153,30 +148,29 @@ def kl_divergence(
     """
     texts = check_texts(texts, caller="kl_divergence")
     if steering is None:
-        raise ParameterError("kl_divergence got steering=None; give the steering whose effect is to be measured.")
-    sites = settled(model, steering, strength=strength, positions=positions)
+        raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
+    sites = fixed_sites(model, steering, strength=strength, positions=positions)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
-    found: dict[int, Divergence] = {}
 
-    def run(batch: list[int]) -> None:
+    def divergence(steered: torch.Tensor, base: torch.Tensor, i: int) -> Divergence:
+        log_p, log_q = (x[: len(tokens[i])].float().log_softmax(dim=-1) for x in (steered, base))
+        values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
+        if not all(map(math.isfinite, values)):
+            raise NonFiniteError(
+                "kl_divergence got logits beyond the model's number range: the steered state overflows in the output "
+                "layer. Lower the strength, or run the model in a wider dtype."
+            )
+        return Divergence(texts[i], tuple(tokens[i]), tuple(values))
+
+    def run(batch: list[int]) -> list[Divergence]:
         rows = [tokens[i] for i in batch]
         base = _logits(model, tokenizer, rows)
         with steer(model, sites):
-            moved = _logits(model, tokenizer, rows)
-        for row, i in enumerate(batch):
-            n = len(tokens[i])
-            log_p, log_q = (x[row, :n].float().log_softmax(dim=-1) for x in (moved, base))
-            values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
-            if not all(map(math.isfinite, values)):
-                raise NonFiniteError(
-                    "kl_divergence met logits beyond the model's number range: the steered state overflows in the "
-                    "output layer. Lower the strength, or run the model in a wider dtype."
-                )
-            found[i] = Divergence(texts[i], tuple(tokens[i]), tuple(values))
+            steered = _logits(model, tokenizer, rows)
+        return [divergence(steered[row], base[row], i) for row, i in enumerate(batch)]
 
     with evaluating(model):
-        run_batches(sorted_batches(list(map(len, tokens)), batch_size), run, progress=progress, label="comparing")
-    return [found[i] for i in range(len(texts))]
+        return map_batches(list(map(len, tokens)), run, batch_size=batch_size, progress=progress, label="comparing")
 
 
 def _logits(model: Callable[..., Any], tokenizer: Any, rows: list[Tokens]) -> torch.Tensor:
@@ -187,6 +181,7 @@ def _logits(model: Callable[..., Any], tokenizer: Any, rows: list[Tokens]) -> to
     return logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
 
 
-def _shared(head: Tokens, whole: Tokens) -> int:
+def shared_length(head: Tokens, whole: Tokens) -> int:
+    """Return how many tokens at the start of ``head`` and ``whole`` are equal."""
     pairs = zip(head, whole, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(head), len(whole)))

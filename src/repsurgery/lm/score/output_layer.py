@@ -1,4 +1,4 @@
-"""The output layer by itself: from final states to log-likelihoods, without all logits in memory at once."""
+"""The output layer alone: from final states to log-likelihoods, without all logits in memory at once."""
 
 from typing import Any
 
@@ -6,15 +6,16 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ModelError
+from repsurgery.lm.sites.families import family_of, text_config
 
 __all__ = ["OutputLayer"]
 
 LOGITS = 2**24
-"""How many logits are held at a time."""
+"""The largest number of logits in memory at a time."""
 
 
 class OutputLayer:
-    """What a causal language model does behind the site "final".
+    """The part of a causal language model after the site "final".
 
     Parameters
     ----------
@@ -28,20 +29,17 @@ class OutputLayer:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        found: Any = getattr(model, "get_output_embeddings", lambda: None)()
-        if found is None:
+        self._linear: Any = getattr(model, "get_output_embeddings", lambda: None)()
+        if self._linear is None:
             raise ModelError(f"{type(model).__name__} has no output layer. Load a causal language model.")
-        self._linear: Any = found
-        config: Any = model.config
-        # Gemma 2 bends large logits towards a bound; no other family does anything behind the product
-        self._cap: float | None = getattr(config.get_text_config(), "final_logit_softcapping", None)
+        self._cap: float | None = getattr(text_config(model), family_of(model).logit_cap, None)
 
     def log_likelihoods(self, rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return log p(target) (n,) in float32 on the host, from final states (n, d) and tokens (n,)."""
         size = max(1, LOGITS // self._linear.weight.shape[0])
         parts = [
-            _chosen(self._logits(some), wanted)
-            for some, wanted in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
+            _log_likelihoods(self._logits(states), tokens)
+            for states, tokens in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
         ]
         return torch.cat(parts)
 
@@ -50,6 +48,6 @@ class OutputLayer:
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
 
-def _chosen(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _log_likelihoods(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     return log_p.gather(1, targets[:, None].to(log_p.device))[:, 0].cpu()

@@ -1,4 +1,4 @@
-"""Perplexity of whole documents, untouched and under several steerings, as lm-evaluation-harness computes it."""
+"""Perplexity of whole documents, unsteered and under several steerings, as lm-evaluation-harness computes it."""
 
 import math
 import re
@@ -10,15 +10,24 @@ import torch
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
-from repsurgery.lm.batching import entry_device, evaluating, run_batches
+from repsurgery.lm.batching import (
+    check_count,
+    check_texts,
+    context_length,
+    entry_device,
+    evaluating,
+    pad,
+    pad_id,
+    run_batches,
+    sorted_batches,
+)
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.score.windows import Window, document_tokens, prefix_token, rolling_windows
-from repsurgery.lm.sites.names import reading_model, unwrapped
-from repsurgery.lm.sites.wrappers import virtual_tokens
-from repsurgery.lm.steer.placing import placed, sites_of
+from repsurgery.lm.sites.names import reading_model
+from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
+from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import prepare, steer
-from repsurgery.lm.texts import check_texts, context_length, pad, pad_id, sorted_batches
 
 __all__ = ["DocumentPerplexity", "document_perplexity"]
 
@@ -27,16 +36,16 @@ Sites = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DocumentPerplexity:
-    """How well a model predicts documents.
+    """Log-likelihoods of documents under one model, and the perplexities they imply.
 
     Attributes
     ----------
     log_likelihoods : tuple of float
-        log p(document) of each, in nats and in order.
+        log p(document) of each document, in nats and in order.
     tokens : int
-        How many tokens were predicted.
+        The number of predicted tokens.
     words, bytes : int
-        What the perplexities are taken per.
+        The units of the perplexities.
     """
 
     log_likelihoods: tuple[float, ...]
@@ -79,26 +88,26 @@ def document_perplexity(
 ) -> dict[str, DocumentPerplexity]:
     """Return the perplexity of ``documents`` under each steering, by name.
 
-    Documents are read in windows of ``max_length`` tokens as `rolling_windows` cuts them, every position steered unless
-    the origin of a steering asks for others.
-    What steers "final" alone needs no pass of its own: its states are computed once for all such steerings, and each
-    costs its map and the output layer, on the vectors that it moves.
+    Documents are read in windows of ``max_length`` tokens (see `rolling_windows`), and every position is steered unless
+    the origin of a steering names others. Steerings that act at "final" alone share one pass: its states are computed
+    once, and each steering costs its map and the output layer, on the vectors that it moves.
 
     Parameters
     ----------
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
     documents : sequence of n strings
-        As the model is to read them.
+        In the form in which the model reads them.
     steerings : mapping of name to None, a mapping of site to steering, or one steering for its own site, else "final"
-        None is the model as it stands. See `steer`; strength and positions are those of each origin.
+        None is the unsteered model. See `steer`; strength and positions are those of each origin.
     words, bytes : int or None
-        Of the original documents, where those given here were rewritten; None counts in the documents given, words
-        between white space.
+        The number of words and bytes of the original documents, where the given ones were rewritten; None counts them
+        in the given documents, with words separated by white space.
     max_length : int or None
-        Tokens of a window; None is the context. Attention costs its square, and a figure holds for its length alone.
+        Tokens per window; None uses the whole context. The cost of attention grows with its square, and perplexities
+        of different lengths are not comparable.
     batch_size : int
-        Windows at once; halved, with a warning, where memory ends.
+        Windows per pass; halved, with a warning, if memory is exhausted.
     progress : bool
 
     Guarantees
@@ -109,12 +118,12 @@ def document_perplexity(
     texts = check_texts(documents, caller="document_perplexity")
     if virtual_tokens(model):
         raise ParameterError(
-            "document_perplexity reads a model without its PEFT wrapper, and this one's virtual tokens live there. "
-            "Use lm.log_likelihoods, which reads the whole of it."
+            "document_perplexity runs a model without its PEFT wrapper, which holds the virtual tokens of this one. "
+            "Use lm.log_likelihoods, which runs the whole model."
         )
     inner = unwrapped(model)
     head = OutputLayer(inner)
-    shared, alone = _sorted_out(inner, steerings)
+    shared, separate = _by_cost(inner, steerings)
     limit = context_length(inner, tokenizer)
     length = limit if max_length is None else max_length
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= limit:
@@ -122,15 +131,15 @@ def document_perplexity(
     owners, windows = _windows(tokenizer, texts, length)
     counts = (
         sum(len(window.targets) for window in windows),
-        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else _count("words", words),
-        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else _count("bytes", bytes),
+        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else check_count("words", words),
+        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else check_count("bytes", bytes),
     )
-    found = {name: [0.0] * len(texts) for name in steerings}
+    sums = {name: [0.0] * len(texts) for name in steerings}
 
     def add(name: str, batch: list[int], values: torch.Tensor) -> None:
         parts = torch.split(values.double(), [len(windows[i].targets) for i in batch])
         for i, part in zip(batch, parts, strict=True):
-            found[name][owners[i]] += float(part.sum())
+            sums[name][owners[i]] += float(part.sum())
 
     def run(batch: list[int]) -> None:
         chosen = [windows[i] for i in batch]
@@ -141,44 +150,42 @@ def document_perplexity(
             base = head.log_likelihoods(rows, targets)
             for name, steering in shared.items():
                 results[name] = base if steering is None else _moved(head, rows, targets, base, steering)
-        for name, sites in alone.items():
+        for name, sites in separate.items():
             with steer(inner, sites):
                 rows = _final_rows(inner, tokenizer, chosen)
             results[name] = head.log_likelihoods(rows, targets)
-        # added up only when the whole batch is done: one beyond memory is run again in halves
+        # added only when the whole batch is done, because a batch beyond memory is run again in halves
         for name, values in results.items():
             add(name, batch, _finite(values, name))
 
     with evaluating(inner):
         batches = sorted_batches([len(window.inputs) for window in windows], batch_size)
         run_batches(batches, run, progress=progress, label="reading documents")
-    return {name: DocumentPerplexity(tuple(values), *counts) for name, values in found.items()}
+    return {name: DocumentPerplexity(tuple(values), *counts) for name, values in sums.items()}
 
 
-def _sorted_out(
-    model: nn.Module, steerings: Mapping[str, Any]
-) -> tuple[dict[str, RowSteering | None], dict[str, Sites]]:
-    """Return what acts on final states alone, and what needs a pass of its own; all of it checked."""
+def _by_cost(model: nn.Module, steerings: Mapping[str, Any]) -> tuple[dict[str, RowSteering | None], dict[str, Sites]]:
+    """Return the steerings that act on final states alone, and those that need a pass of their own, all checked."""
     if not isinstance(steerings, Mapping) or not steerings:
         raise ParameterError(
             f"document_perplexity got {type(steerings).__name__} for steerings; it takes a mapping of names such as "
             "{'base': None, 'mine': {'final': steering}}, and at least one."
         )
     shared: dict[str, RowSteering | None] = {}
-    alone: dict[str, Sites] = {}
+    separate: dict[str, Sites] = {}
     for name, value in steerings.items():
         if value is None:
             shared[name] = None
             continue
         if isinstance(value, Mapping) and not value:
             raise ParameterError(f"The steering {name!r} names no site. Give {{'final': steering}}, or None.")
-        places = placed(model, sites_of(value), strength=None, positions=None)
-        ready = [prepare(model, p.site, p.steering, p.strength)[1] for p in places]
-        if [(p.site, p.positions) for p in places] == [("final", "all")]:
-            shared[name] = ready[0]
+        placed = placements(model, sites_of(value), strength=None, positions=None)
+        prepared = [prepare(model, p.site, p.steering, p.strength)[1] for p in placed]
+        if [(p.site, p.positions) for p in placed] == [("final", "all")]:
+            shared[name] = prepared[0]
         else:
-            alone[name] = {p.site: p.steering for p in places}
-    return shared, alone
+            separate[name] = {p.site: p.steering for p in placed}
+    return shared, separate
 
 
 def _windows(tokenizer: Any, texts: list[str], length: int) -> tuple[list[int], list[Window]]:
@@ -215,7 +222,7 @@ def _moved(
     moved = (steered != rows).any(dim=1)
     if bool(moved.all()):
         return head.log_likelihoods(steered, targets)
-    # a row that the gate left alone predicts what it predicted before
+    # rows that did not change keep their predictions
     values = base.clone()
     values[moved.to(values.device)] = head.log_likelihoods(steered[moved], targets[moved.to(targets.device)])
     return values
@@ -224,16 +231,10 @@ def _moved(
 def _finite(values: torch.Tensor, name: str) -> torch.Tensor:
     if not bool(torch.isfinite(values).all()):
         raise NonFiniteError(
-            f"Under {name!r} a document meets logits beyond the model's number range. Lower the strength, or run the "
+            f"Under {name!r} a document has logits beyond the model's number range. Lower the strength, or run the "
             "model in a wider dtype."
         )
     return values
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
-    return value
 
 
 def _exp(x: float) -> float:

@@ -1,17 +1,17 @@
-"""Cut a text's tokens into windows that predict each of them once: the rolling windows of lm-evaluation-harness."""
+"""Split the tokens of a text into windows that predict each of them once, as lm-evaluation-harness does."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from repsurgery.errors import ModelError
-from repsurgery.lm.texts import Tokens
+from repsurgery.lm.batching import Tokens
 
 __all__ = ["Window", "document_tokens", "prefix_token", "rolling_windows"]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a model reads at once, and what its last positions are to predict.
+    """The tokens that a model reads at once, and the tokens that its last positions predict.
 
     Attributes
     ----------
@@ -25,10 +25,10 @@ class Window:
 
 
 def rolling_windows(tokens: Tokens, prefix: int, max_length: int) -> list[Window]:
-    """Return windows of at most ``max_length`` inputs whose targets, put together, are ``tokens``.
+    """Return windows of at most ``max_length`` inputs whose concatenated targets are ``tokens``.
 
-    The first window starts with ``prefix``, which stands for nothing before. Each later one is full: where fewer
-    tokens than that are left to predict, it reads more of what comes before them.
+    The first window starts with ``prefix``, because nothing comes before it. Every later window is full: where fewer
+    tokens remain to be predicted, it also reads tokens before them.
     """
     read = [prefix, *tokens]
     windows = []
@@ -39,18 +39,18 @@ def rolling_windows(tokens: Tokens, prefix: int, max_length: int) -> list[Window
 
 
 def prefix_token(tokenizer: Any) -> int:
-    """Return the token that stands before a text: the beginning-of-text token, else the end-of-text token."""
+    """Return the token to put before a text: the beginning-of-text token, else the end-of-text token."""
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
     raise ModelError(
-        "This tokenizer has neither a beginning-of-text nor an end-of-text token, so nothing can stand before the "
-        "first token of a document. Set tokenizer.bos_token."
+        "This tokenizer has neither a beginning-of-text nor an end-of-text token, so the first token of a "
+        "document cannot be predicted. Set tokenizer.bos_token."
     )
 
 
 def document_tokens(tokenizer: Any, text: str, prefix: int) -> Tokens:
-    """Return the tokens of ``text`` to predict: those the tokenizer adds count too, unless the text brings them."""
+    """Return the tokens of ``text`` to predict, with those that the tokenizer adds unless the text contains them."""
     bare = {"add_special_tokens": False} if text.startswith(tokenizer.decode(prefix)) else {}
     tokens: Tokens = tokenizer.encode(text, verbose=False, **bare)
     return tokens

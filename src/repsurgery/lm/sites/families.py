@@ -1,107 +1,74 @@
-"""Where each model family keeps its residual stream: module paths as data, and no forward pass.
+"""The table of model families: one row per ``config.model_type``, with everything that differs between families.
 
-The columns are paths of modules; where several are given, the first that exists is the one. ``attention`` and
-``mlp`` name the module whose output is added to the residual stream, **before** any norm that a family puts between
-it and the sum (Gemma 2 and 3) and before the sum itself (the post-norm encoders). ``attention_writer`` and
-``mlp_writer`` name the linear layer that computes exactly that output: the one weight a map there can be folded into.
+A row gives the paths of modules, the layers into which a map can be folded, the switches that add biases, and the
+family's exceptions. Adding a family means adding one row to `FAMILIES`; no other file of this package names one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
-__all__ = ["ARCHITECTURES", "HALVES", "Architecture"]
+__all__ = ["FAMILIES", "UNLISTED", "Family", "Paths", "family_named", "family_of", "text_config"]
 
 Paths = tuple[str, ...]
+"""Alternatives: the first path that exists in a model is used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """Module paths of one layout.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One row of the table; a column that does not apply to a family is empty.
 
     Attributes
     ----------
-    stems : paths of the module that owns the blocks, from the top; "" is the model itself
-    blocks : path of the list of blocks, from the stem
-    final : paths, from the stem, of what the output layer reads; "" is the output of the last block
-    attention, mlp : paths, from a block, of what is added to the residual stream
-    attention_writer, mlp_writer : paths, from a block, of the linear layer behind it; none where there is no single one
+    stems : paths, from the model, of the module that owns the blocks
+        "" is the model itself. In an encoder-decoder, ``{half}`` stands for "encoder" or "decoder".
+    blocks : path, from the stem, of the list of blocks
+    final : paths, from the stem, of the module whose output enters the output layer
+        "" is the last block.
+    projection : path, from the stem, of a linear layer that may stand between ``final`` and the output layer
+    attention, mlp : paths, from a block, of the module whose output is added to the residual stream
+        Before any norm between that module and the sum (Gemma 2 and 3), and before the sum itself (post-norm encoders).
+    attention_writer, mlp_writer : paths, from a block, of the linear layer that computes exactly that output
+        It is the one weight into which a map there can be folded; empty where no single layer computes the output.
+    encoder_decoder : whether the family has two stacks of blocks, an encoder and a decoder
+    ends_in_sum : whether a block ends in residual stream + MLP output, with nothing after the sum
+    block_norm : path, from a block, of a LayerNorm in which the block may end, after that sum
+    pre_norm_switch : option of the configuration that, when true, moves ``block_norm`` before the sum
+    head_readers : paths, from the head, of the one layer that reads the final state
+        "" is the head itself.
+    bias_switches : options of the configuration that do nothing but give linear layers a bias
+    logit_cap : option of the configuration that bounds the logits c as cap · tanh(c / cap)
     """
 
-    stems: Paths
-    blocks: str
-    final: Paths
-    attention: Paths
-    mlp: Paths
-    attention_writer: Paths
-    mlp_writer: Paths
+    stems: Paths = ()
+    blocks: str = "layers"
+    final: Paths = ("norm",)
+    projection: str = ""
+    attention: Paths = ()
+    mlp: Paths = ()
+    attention_writer: Paths = ()
+    mlp_writer: Paths = ()
+    encoder_decoder: bool = False
+    ends_in_sum: bool = False
+    block_norm: str = ""
+    pre_norm_switch: str = ""
+    head_readers: Paths = ("",)
+    bias_switches: tuple[str, ...] = ("attention_bias", "mlp_bias")
+    logit_cap: str = "final_logit_softcapping"
 
 
-_LLAMA = Architecture(
+_LLAMA = Family(
     stems=("model", "model.language_model", "language_model", ""),
-    blocks="layers",
-    final=("norm",),
     attention=("self_attn",),
     mlp=("mlp",),
     attention_writer=("self_attn.o_proj",),
     mlp_writer=("mlp.down_proj",),
+    ends_in_sum=True,
 )
-_MIXTURE = Architecture(
-    stems=_LLAMA.stems,
-    blocks="layers",
-    final=("norm",),
-    attention=("self_attn",),
-    mlp=("mlp", "block_sparse_moe"),
-    attention_writer=("self_attn.o_proj",),
-    mlp_writer=(),  # every expert writes its own share
-)
-_GPT2 = Architecture(
-    stems=("transformer", ""),
-    blocks="h",
-    final=("ln_f",),
-    attention=("attn",),
-    mlp=("mlp",),
-    attention_writer=("attn.c_proj",),
-    mlp_writer=("mlp.c_proj",),
-)
-_NEOX = Architecture(
-    stems=("gpt_neox", ""),
-    blocks="layers",
-    final=("final_layer_norm",),
-    attention=("attention",),
-    mlp=("mlp",),
-    attention_writer=("attention.dense",),
-    mlp_writer=("mlp.dense_4h_to_h",),
-)
-_OPT = Architecture(
-    stems=("model.decoder", "decoder", ""),
-    blocks="layers",
-    # the 350m model has no last norm and projects down to the embedding width instead
-    final=("project_out", "final_layer_norm", ""),
-    attention=("self_attn",),
-    mlp=("fc2",),
-    attention_writer=("self_attn.out_proj",),
-    mlp_writer=("fc2",),
-)
-_PHI = Architecture(
-    stems=("model", ""),
-    blocks="layers",
-    final=("final_layernorm",),
-    attention=("self_attn",),
-    mlp=("mlp",),
-    attention_writer=("self_attn.dense",),
-    mlp_writer=("mlp.fc2",),
-)
-_FALCON = Architecture(
-    stems=("transformer", ""),
-    blocks="h",
-    final=("ln_f",),
-    attention=("self_attention",),
-    mlp=("mlp",),
-    attention_writer=("self_attention.dense",),
-    mlp_writer=("mlp.dense_4h_to_h",),
-)
-_BERT = Architecture(
+_GEMMA_2 = replace(_LLAMA, ends_in_sum=False)  # a norm stands between the MLP and the sum
+_MIXTURE = replace(_LLAMA, mlp=("mlp", "block_sparse_moe"), mlp_writer=())  # each expert writes a share of the output
+_BERT = Family(
     stems=("bert", "roberta", ""),
     blocks="encoder.layer",
     final=("",),
@@ -109,85 +76,137 @@ _BERT = Architecture(
     mlp=("output.dense",),
     attention_writer=("attention.output.dense",),
     mlp_writer=("output.dense",),
+    block_norm="output.LayerNorm",
+    head_readers=("", "predictions.transform.dense", "dense"),
 )
-
-_MAMBA = Architecture(
+_BART = Family(
+    stems=("model.{half}", "{half}"),
+    final=("layer_norm", ""),  # mBART ends in a norm, BART in its last block
+    attention=("self_attn",),
+    mlp=("fc2",),
+    attention_writer=("self_attn.out_proj",),
+    mlp_writer=("fc2",),
+    encoder_decoder=True,
+)
+_T5 = Family(
+    stems=("{half}",),
+    blocks="block",
+    final=("final_layer_norm",),
+    attention=("layer.0.SelfAttention",),
+    mlp=("layer.2.DenseReluDense", "layer.1.DenseReluDense"),  # cross-attention is layer.1 of a decoder block
+    attention_writer=("layer.0.SelfAttention.o",),
+    mlp_writer=("layer.2.DenseReluDense.wo", "layer.1.DenseReluDense.wo"),
+    encoder_decoder=True,
+)
+_MAMBA = Family(
     stems=("backbone", ""),
-    blocks="layers",
     final=("norm_f",),
     attention=("mixer",),
-    mlp=(),
     attention_writer=("mixer.out_proj",),
-    mlp_writer=(),
-)
-_RWKV = Architecture(
-    stems=("rwkv", ""),
-    blocks="blocks",
-    final=("ln_out",),
-    attention=("attention",),
-    mlp=("feed_forward",),
-    attention_writer=("attention.output",),
-    mlp_writer=(),
 )
 
-
-def _t5(half: str, feed_forward: str) -> Architecture:
-    return Architecture(
-        stems=(half,),
-        blocks="block",
-        final=("final_layer_norm",),
-        attention=("layer.0.SelfAttention",),
-        mlp=(f"{feed_forward}.DenseReluDense",),
-        attention_writer=("layer.0.SelfAttention.o",),
-        mlp_writer=(f"{feed_forward}.DenseReluDense.wo",),
-    )
-
-
-def _bart(half: str) -> Architecture:
-    return Architecture(
-        stems=(f"model.{half}", half),
-        blocks="layers",
-        # mBART ends in a norm, BART in its last block
-        final=("layer_norm", ""),
-        attention=("self_attn",),
-        mlp=("fc2",),
-        attention_writer=("self_attn.out_proj",),
-        mlp_writer=("fc2",),
-    )
-
-
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
+        "bart": _BART,
         "bert": _BERT,
-        "falcon": _FALCON,
+        "falcon": Family(
+            stems=("transformer", ""),
+            blocks="h",
+            final=("ln_f",),
+            attention=("self_attention",),
+            mlp=("mlp",),
+            attention_writer=("self_attention.dense",),
+            mlp_writer=("mlp.dense_4h_to_h",),
+            ends_in_sum=True,
+            bias_switches=("bias",),
+        ),
         "gemma": _LLAMA,
-        "gemma2": _LLAMA,
-        "gemma3": _LLAMA,
-        "gemma3_text": _LLAMA,
-        "gpt2": _GPT2,
-        "gpt_neox": _NEOX,
+        "gemma2": _GEMMA_2,
+        "gemma3": _GEMMA_2,
+        "gemma3_text": _GEMMA_2,
+        "gpt2": Family(
+            stems=("transformer", ""),
+            blocks="h",
+            final=("ln_f",),
+            attention=("attn",),
+            mlp=("mlp",),
+            attention_writer=("attn.c_proj",),
+            mlp_writer=("mlp.c_proj",),
+            ends_in_sum=True,
+        ),
+        "gpt_neox": Family(
+            stems=("gpt_neox", ""),
+            final=("final_layer_norm",),
+            attention=("attention",),
+            mlp=("mlp",),
+            attention_writer=("attention.dense",),
+            mlp_writer=("mlp.dense_4h_to_h",),
+            ends_in_sum=True,
+        ),
         "llama": _LLAMA,
         "mamba": _MAMBA,
         "mamba2": _MAMBA,
+        "mbart": _BART,
         "mistral": _LLAMA,
         "mixtral": _MIXTURE,
-        "opt": _OPT,
-        "phi": _PHI,
+        "mt5": _T5,
+        "opt": Family(
+            stems=("model.decoder", "decoder", ""),
+            # the 350m model is post-norm: it has no last norm and projects down to the width of the embeddings
+            final=("final_layer_norm", ""),
+            projection="project_out",
+            attention=("self_attn",),
+            mlp=("fc2",),
+            attention_writer=("self_attn.out_proj",),
+            mlp_writer=("fc2",),
+            ends_in_sum=True,
+            block_norm="final_layer_norm",
+            pre_norm_switch="do_layer_norm_before",
+            bias_switches=("enable_bias",),
+        ),
+        "phi": Family(
+            stems=("model", ""),
+            final=("final_layernorm",),
+            attention=("self_attn",),
+            mlp=("mlp",),
+            attention_writer=("self_attn.dense",),
+            mlp_writer=("mlp.fc2",),
+            ends_in_sum=True,
+        ),
         "phi3": _LLAMA,
         "qwen2": _LLAMA,
         "qwen2_moe": _MIXTURE,
         "qwen3": _LLAMA,
         "qwen3_moe": _MIXTURE,
         "roberta": _BERT,
-        "rwkv": _RWKV,
+        "rwkv": Family(
+            stems=("rwkv", ""),
+            blocks="blocks",
+            final=("ln_out",),
+            attention=("attention",),
+            mlp=("feed_forward",),
+            attention_writer=("attention.output",),
+        ),
+        "t5": _T5,
     }
 )
-"""``config.model_type`` to layout."""
+"""``config.model_type`` to row."""
 
-_T5_HALVES = {"encoder": _t5("encoder", "layer.1"), "decoder": _t5("decoder", "layer.2")}
-_BART_HALVES = {"encoder": _bart("encoder"), "decoder": _bart("decoder")}
+UNLISTED = Family()
+"""The row of a model that is not in the table: it has no named sites, and every other column has its usual value."""
 
-HALVES: Mapping[str, Mapping[str, Architecture]] = MappingProxyType(
-    {"bart": _BART_HALVES, "mbart": _BART_HALVES, "mt5": _T5_HALVES, "t5": _T5_HALVES}
-)
-"""``config.model_type`` of an encoder-decoder to the layout of each half."""
+
+def family_named(model_type: str) -> Family:
+    """Return the row of ``model_type``; `UNLISTED` where the table has none."""
+    return FAMILIES.get(model_type, UNLISTED)
+
+
+def family_of(model: Any) -> Family:
+    """Return the row of ``model``, by the ``model_type`` of its configuration."""
+    return family_named(getattr(getattr(model, "config", None), "model_type", ""))
+
+
+def text_config(model: Any) -> Any:
+    """Return the configuration of the language model inside ``model``; None where it has none."""
+    config: Any = getattr(model, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config

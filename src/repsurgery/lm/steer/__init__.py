@@ -1,1 +1,1 @@
-"""Steer a running model: hooks, the context of a forward pass, positions, maps as torch modules."""
+"""Steer a running model: hooks, the context of a forward pass, positions, maps as torch functions."""

@@ -1,31 +1,30 @@
-"""One steering block: for whom it holds, its hooks, and what it has counted."""
+"""One steering block: the threads to which it applies, its hooks, and its counts."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from repsurgery.lm.steer.forward_context import Watch
 from repsurgery.lm.steer.threads import Owner
 
 __all__ = ["Block"]
 
 
 class Block:
-    """What one ``with lm.steer(...)`` holds and counts; see `steer` for the meaning of its counts.
+    """The state of one ``with lm.steer(...)``; `steer` explains its counts.
 
     Parameters
     ----------
     note : str
-        What steers, as text; it tells two readings of one model apart.
+        The steering as text; it distinguishes stored results that were read under different steerings.
     sites : sequence of str
     everywhere : bool
-        Whether it holds in every thread, or in the one that makes this object.
+        Whether the block applies to every thread, or only to the one that creates this object.
 
     Attributes
     ----------
     handles : list
-        Of its hooks, removed by `close`.
+        The handles of its hooks, which `close` removes.
     """
 
     def __init__(self, note: str, sites: Sequence[str], *, everywhere: bool) -> None:
@@ -33,7 +32,7 @@ class Block:
         self._owner = None if everywhere else Owner()
         self._lock = threading.Lock()
         self._visits, self._elsewhere = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
-        self._asked, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
+        self._selected, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
         self.handles: list[Any] = []
         self._open, self._excused = True, False
 
@@ -44,55 +43,64 @@ class Block:
 
     @property
     def steered_share(self) -> Mapping[str, float]:
-        """Of the positions asked for at each site, the share that was steered; 0.0 where none was asked for."""
-        return MappingProxyType({site: self._steered[site] / max(n, 1) for site, n in self._asked.items()})
+        """The share of the selected positions at each site that was steered; 0.0 where none was selected."""
+        return MappingProxyType({site: self._steered[site] / max(n, 1) for site, n in self._selected.items()})
 
     def holds_here(self) -> bool:
-        """Return whether this block steers the code that asks."""
+        """Return whether this block applies to the code that calls this method."""
         return self._open and (self._owner is None or self._owner.here())
 
-    def meant_at(self, site: str) -> Callable[[], bool]:
-        """Return the function by which the hook at ``site`` asks whether a pass is meant; others' are counted."""
+    def applies_at(self, site: str) -> Callable[[], bool]:
+        """Return a function that tells the hook at ``site`` whether to act, and counts passes of other threads."""
 
-        def meant() -> bool:
+        def applies() -> bool:
             if self.holds_here():
                 return True
             with self._lock:
                 self._elsewhere[site] += 1
             return False
 
-        return meant
+        return applies
 
     def count_visit(self, site: str) -> None:
-        """Note one pass through ``site``."""
+        """Count one pass through ``site``."""
         with self._lock:
             self._visits[site] += 1
 
-    def count_rows(self, site: str, asked: int, steered: int) -> None:
-        """Note that ``steered`` of ``asked`` positions were handed to a map."""
+    def count_rows(self, site: str, selected: int, steered: int) -> None:
+        """Count ``selected`` positions, of which the gate assigned ``steered`` to a map."""
         with self._lock:
-            self._asked[site] += asked
+            self._selected[site] += selected
             self._steered[site] += steered
 
     def excuse(self) -> None:
-        """Accept that no pass is made: what it would have given was found on file."""
+        """Accept that no pass is made, because its results were already stored."""
         self._excused = True
 
     def close(self) -> None:
-        """Take every hook away."""
+        """Remove every hook."""
         self._open = False
         for handle in self.handles:
             handle.remove()
 
-    def problem(self, watch: Watch) -> str | None:
-        """Return what kept this block from steering, and what to do; None where it steered at every site."""
-        hooks_stand = all(handle.id in (handle.hooks_dict_ref() or ()) for handle in self.handles)
-        if not hooks_stand or not watch.intact():
+    def problem(self, *, context_intact: bool, others_generate: bool) -> str | None:
+        """Return why this block did not steer, and what to do; None where it steered at every site.
+
+        Parameters
+        ----------
+        context_intact : bool
+            Whether every hook that tracks the model's passes is still set.
+        others_generate : bool
+            Whether another thread is inside a call of ``generate``.
+        """
+        hooks_intact = all(handle.id in (handle.hooks_dict_ref() or ()) for handle in self.handles)
+        if not hooks_intact or not context_intact:
             return (
-                "Somebody removed a hook of this steering block while it was open, so some of its passes may not have "
-                "been steered. Do not remove hooks while the block is open, and compute these results again."
+                "A hook of this steering block was removed by other code while the block was open, so some of its "
+                "passes may not have been steered. Do not remove hooks while the block is open, and compute these "
+                "results again."
             )
-        if self._owner is None and watch.generates_elsewhere():
+        if self._owner is None and others_generate:
             return (
                 "Another thread is still generating at the end of this steering block, and the rest of its text will "
                 "not be steered. Wait for it (thread.join()) inside the block."

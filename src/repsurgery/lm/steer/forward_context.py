@@ -1,9 +1,9 @@
-"""Know, inside a hook deep in a model, which pass is running: its padding, its offset, its prompt.
+"""The pass that a model is making, for the hooks deep inside it: its padding, its offset, its prompt.
 
-While anything steers a model, one watch stands on it: hooks before and after its entrances read mask and cache of each
-pass, ``generate`` is shadowed on the instance to note each call's prompt, and checkpointed layers are told again which
-pass they belong to when the backward pass runs them once more. The last one to leave takes everything away, in
-whatever order they leave and from whatever thread.
+While any block steers a model, the model has one forward context: hooks before and after its entrances read the mask
+and the cache of each pass, ``generate`` is shadowed on the instance to record each call's prompt, and checkpointed
+layers get their pass back when the backward pass runs them again. The last block to end removes all of it, whatever
+the order and the thread in which the blocks end.
 """
 
 import functools
@@ -14,34 +14,23 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from repsurgery.errors import PassError
-from repsurgery.lm.sites.names import entrances
+from repsurgery.lm.sites.names import Role, entrances
 from repsurgery.lm.sites.wrappers import outermost_models
-from repsurgery.lm.steer.passes import Call, Role, call_of, forward_of
+from repsurgery.lm.steer.block import Block
+from repsurgery.lm.steer.passes import Call, call_of, forward_of
 from repsurgery.lm.steer.positions import Forward
 from repsurgery.lm.steer.threads import HOOKS, acting_for, acting_thread
 
-__all__ = ["Steering", "Watch", "found_on_file", "steering_in_force", "watching"]
+__all__ = ["ForwardContext", "found_on_file", "steering_in_force", "tracking"]
 
 _CHECKPOINT = "_gradient_checkpointing_func"
-_WATCHES: "weakref.WeakKeyDictionary[nn.Module, Watch]" = weakref.WeakKeyDictionary()
-
-
-class Steering(Protocol):
-    """What stands on a model: a note that tells two steerings apart, and whether it holds for the code that asks."""
-
-    note: str
-
-    def holds_here(self) -> bool:
-        """Return whether this steering is for the thread that asks."""
-
-    def excuse(self) -> None:
-        """Note that results which this steering decides were found on file, so that no pass need be made."""
+_CONTEXTS: "weakref.WeakKeyDictionary[nn.Module, ForwardContext]" = weakref.WeakKeyDictionary()
 
 
 class _Passes(threading.local):
@@ -52,17 +41,17 @@ class _Passes(threading.local):
         self.calls: list[Call] = []
 
 
-class Watch:
-    """What is known about the pass a model is making, in this thread.
+class ForwardContext:
+    """The passes and ``generate`` calls that one model is making, per thread.
 
     Attributes
     ----------
-    steerings : tuple of Steering
-        What stands on the model now, in order of entering, whatever thread it is for.
+    blocks : tuple of Block
+        The open steering blocks of the model, of every thread, in order of entering.
     """
 
     def __init__(self) -> None:
-        self.steerings: tuple[Steering, ...] = ()
+        self.blocks: tuple[Block, ...] = ()
         self._passes = _Passes()
         self._handles: list[Any] = []
         self._shadows: list[tuple[nn.Module, str, Any, Any]] = []
@@ -70,7 +59,7 @@ class Watch:
         self._generating: list[threading.Thread] = []
 
     def cover(self, model: nn.Module) -> None:
-        """Watch the entrances of ``model`` that are not watched yet."""
+        """Set hooks on the entrances of ``model`` that have none yet."""
         for module, role in entrances(model):
             if id(module) in self._modules:
                 continue
@@ -79,24 +68,24 @@ class Watch:
             self._handles.append(module.register_forward_hook(self._leaving(), always_call=True))
         inner: Any
         for inner in outermost_models(model):
-            # only a model that can generate is shadowed; an encoder has nothing to shadow
+            # an encoder has no generate
             if callable(getattr(inner, "generate", None)):
-                self._shadow(inner, "generate", _NotedGenerate(self, inner))
+                self._shadow(inner, "generate", _RecordedGenerate(self, inner))
         self._cover_checkpoints(model)
 
     def _cover_checkpoints(self, model: nn.Module) -> None:
         for module in model.modules():
             if _CHECKPOINT in vars(module):
-                self._shadow(module, _CHECKPOINT, self._again(vars(module)[_CHECKPOINT]))
+                self._shadow(module, _CHECKPOINT, self._in_same_pass(vars(module)[_CHECKPOINT]))
 
     @property
     def current(self) -> Forward | None:
-        """The pass now running; None where a module is called on its own."""
+        """The running pass; None where a module is called outside a pass of its model."""
         running = self._passes.running
         return running[-1][1] if running else None
 
     def repeats_a_foreign_pass(self) -> bool:
-        """Return whether a backward pass runs a checkpointed layer again whose forward was made outside every block."""
+        """Return whether a backward pass reruns a checkpointed layer whose forward pass ran outside every block."""
         checkpointed = any(name == _CHECKPOINT for _, name, _, _ in self._shadows)
         return checkpointed and torch._C._current_graph_task_id() != -1
 
@@ -106,11 +95,11 @@ class Watch:
         return any(thread is not me for thread in list(self._generating))
 
     def intact(self) -> bool:
-        """Return whether every hook of this watch still stands."""
+        """Return whether every hook of this context is still set."""
         return all(handle.id in (handle.hooks_dict_ref() or ()) for handle in self._handles)
 
     def remove(self) -> None:
-        """Leave the model as it was found, and what others have put in our place where they put it."""
+        """Restore the model, except for attributes that other code has replaced meanwhile."""
         for handle in self._handles:
             handle.remove()
         for module, name, ours, before in reversed(self._shadows):
@@ -127,13 +116,13 @@ class Watch:
         vars(module)[name] = ours
 
     def _entering(self, role: Role) -> Callable[..., None]:
-        # PyTorch looks up how to call a hook after it has looked up the hook: one that comes or goes in another thread
-        # at that moment is called without its keywords, but never in a thread that is steered
+        # PyTorch looks up how to call a hook after it has looked up the hook: a hook that another thread sets or
+        # removes at that moment is called without its keywords, but never in a thread that is steered
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
             named = _named(module, args, kwargs or {})
             calls, running = self._passes.calls, self._passes.running
             frame = sys._getframe(1)
-            # torch calls no hook after Ctrl-C, so a pass may never have been left: its frame is gone
+            # torch calls no hook after Ctrl-C, so an interrupted pass may still be listed, but its frame is gone
             alive = set(_frames_from(frame))
             del running[next((i for i, (its, _) in enumerate(running) if its not in alive), len(running)) :]
             if module.training:
@@ -149,19 +138,19 @@ class Watch:
 
         return leave
 
-    def _again(self, checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-        """Let ``checkpoint`` run its function in the same pass, for the same thread, each time it runs it."""
+    def _in_same_pass(self, checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``checkpoint`` such that each run of its function belongs to the same pass and thread."""
 
         @functools.wraps(checkpoint)
         def checkpointed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            running, thread, steerings = list(self._passes.running), acting_thread(), self.in_force()
+            running, thread, blocks = list(self._passes.running), acting_thread(), self.in_force()
 
             def again(*args: Any, **kwargs: Any) -> Any:
                 with acting_for(thread):
-                    if self.in_force() != steerings:
+                    if self.in_force() != blocks:
                         raise PassError(
-                            "The backward pass of a checkpointed model runs its layers again, and other steering is in "
-                            "force now. Call backward() inside the same `with lm.steer(...)` block as the forward."
+                            "The backward pass of a checkpointed model runs its layers again, and the steering in "
+                            "force has changed. Call backward() in the same `with lm.steer(...)` block as the forward."
                         )
                     before, self._passes.running = self._passes.running, running
                     try:
@@ -175,7 +164,7 @@ class Watch:
 
     @contextmanager
     def generating(self, call: Call) -> Iterator[None]:
-        """Know, while the block runs, that this thread is inside ``call``."""
+        """Record, while the block runs, that this thread is inside ``call``."""
         calls, me = self._passes.calls, threading.current_thread()
         calls.append(call)
         self._generating.append(me)
@@ -185,21 +174,21 @@ class Watch:
             calls.pop()
             self._generating.remove(me)
 
-    def in_force(self) -> list[Steering]:
-        """Return what steers the model in this thread, in order."""
-        return [steering for steering in self.steerings if steering.holds_here()]
+    def in_force(self) -> list[Block]:
+        """Return the blocks that steer the model in this thread, in order."""
+        return [block for block in self.blocks if block.holds_here()]
 
 
-class _NotedGenerate:
-    """Stands in for ``model.generate`` and notes each call; a copy of the model gets its own ``generate`` back."""
+class _RecordedGenerate:
+    """Replaces ``model.generate`` and records each call; a deep copy of the model gets the original method."""
 
-    def __init__(self, watch: Watch, model: Any) -> None:
-        self._watch, self._model, self._generate = watch, model, model.generate
+    def __init__(self, context: ForwardContext, model: Any) -> None:
+        self._context, self._model, self._generate = context, model, model.generate
         functools.update_wrapper(self, model.generate)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prepare = vars(self._model).get("prepare_inputs_for_generation")
-        with self._watch.generating(call_of(_by_name(self._generate, args, kwargs), prepare)):
+        with self._context.generating(call_of(_by_name(self._generate, args, kwargs), prepare)):
             return self._generate(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -218,7 +207,7 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         signature = inspect.signature(function)
         bound = signature.bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        return kwargs  # the call itself is about to fail and say why, or it has no signature
+        return kwargs  # the call itself will fail with its own error, or the function has no signature
     rest = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
     return {**{key: value for name in rest for key, value in bound.pop(name, {}).items()}, **bound}
 
@@ -226,51 +215,51 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if not args:
         return kwargs
-    found = _by_name(module.forward, args, kwargs)
-    if found.keys() & {"input_ids", "inputs_embeds"}:
-        return found
-    # a forward that was replaced on the instance may not say what its arguments are; that of the class does
+    named = _by_name(module.forward, args, kwargs)
+    if named.keys() & {"input_ids", "inputs_embeds"}:
+        return named
+    # a forward that was replaced on the instance may not name its arguments; that of the class does
     by_class = _by_name(functools.partial(type(module).forward, module), args, kwargs)
-    return by_class if by_class.keys() & {"input_ids", "inputs_embeds"} else found
+    return by_class if by_class.keys() & {"input_ids", "inputs_embeds"} else named
 
 
 @contextmanager
-def watching(model: nn.Module, steering: Steering, *, around: nn.Module | None = None) -> Iterator[Watch]:
-    """Keep the one watch of ``model`` standing while the block runs; ``around`` is the wrapper it is called through."""
+def tracking(model: nn.Module, block: Block, *, around: nn.Module) -> Iterator[ForwardContext]:
+    """Track the passes of ``model`` for ``block``; ``around`` is the model or the wrapper that is called."""
     with HOOKS:
-        watch = _WATCHES.get(model)
-        if watch is None:
-            watch = _WATCHES[model] = Watch()
+        context = _CONTEXTS.get(model)
+        if context is None:
+            context = _CONTEXTS[model] = ForwardContext()
         try:
-            watch.cover(model if around is None else around)
-            watch.steerings = (*watch.steerings, steering)
+            context.cover(around)
+            context.blocks = (*context.blocks, block)
         except BaseException:
-            _drop_if_idle(model, watch)
+            _remove_if_idle(model, context)
             raise
     try:
-        yield watch
+        yield context
     finally:
         with HOOKS:
-            watch.steerings = tuple(other for other in watch.steerings if other is not steering)
-            _drop_if_idle(model, watch)
+            context.blocks = tuple(other for other in context.blocks if other is not block)
+            _remove_if_idle(model, context)
 
 
-def _drop_if_idle(model: nn.Module, watch: Watch) -> None:
-    if not watch.steerings:
-        _WATCHES.pop(model, None)
-        watch.remove()
+def _remove_if_idle(model: nn.Module, context: ForwardContext) -> None:
+    if not context.blocks:
+        _CONTEXTS.pop(model, None)
+        context.remove()
 
 
 def found_on_file(model: nn.Module) -> None:
-    """Tell what steers ``model`` in this thread that no pass is needed: the results are on file already."""
-    watch = _WATCHES.get(model)
-    for steering in watch.in_force() if watch is not None else ():
-        steering.excuse()
+    """Excuse the blocks that steer ``model`` in this thread from making a pass: its results are already stored."""
+    context = _CONTEXTS.get(model)
+    for block in context.in_force() if context is not None else ():
+        block.excuse()
 
 
 def steering_in_force(model: nn.Module, *, in_any_thread: bool = False) -> list[str]:
-    """Return notes of what steers ``model`` in this thread, in order; empty for a model left alone."""
-    watch = _WATCHES.get(model)
-    if watch is None:
+    """Return the notes of the blocks that steer ``model`` in this thread, in order; empty where none does."""
+    context = _CONTEXTS.get(model)
+    if context is None:
         return []
-    return [steering.note for steering in (watch.steerings if in_any_thread else watch.in_force())]
+    return [block.note for block in (context.blocks if in_any_thread else context.in_force())]

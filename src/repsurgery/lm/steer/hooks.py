@@ -1,6 +1,8 @@
-"""Reach the hidden state in what a module takes or returns, at a site, with a hook."""
+"""Hooks at a site: they reach the hidden state in the input or output of a module, also of a compiled one."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,28 +12,54 @@ from repsurgery.errors import SiteError
 from repsurgery.lm.sites.names import Site
 from repsurgery.lm.steer.threads import HOOKS, Owner
 
-__all__ = ["Visit", "attach"]
+__all__ = ["Visit", "attach", "eagerly"]
 
 Visit = Callable[[torch.Tensor], torch.Tensor | None]
-"""Takes the state at a site, (batch, length, d) or (rows, d); returns the one to go on with, or None to leave it."""
+"""Takes the state at a site, (batch, length, d) or (rows, d); returns the state to use instead, or None to keep it."""
+
+_LOCK = threading.Lock()
+_OPEN: list[Any] = []
+_STANCE: list[Any] = []
 
 
 def attach(site: Site, visit: Visit, *, holds: Callable[[], bool] | None = None) -> Any:
-    """Let ``visit`` see every state that passes ``site``; return the handle whose ``remove`` ends that.
+    """Call ``visit`` on every state that passes ``site``; return the handle whose ``remove`` ends that.
 
-    ``holds`` says whether the code that asks is meant; by default that is the thread that attached, and no other.
+    ``holds`` returns whether the hook applies to the code that runs it; by default it applies only to the thread that
+    attached it.
     """
-    meant = Owner().here if holds is None else holds
+    applies = Owner().here if holds is None else holds
     with HOOKS:
         if site.side == "input":
-            return site.module.register_forward_pre_hook(_entering(site, visit, meant), with_kwargs=True)
-        return site.module.register_forward_hook(_leaving(site, visit, meant))
+            return site.module.register_forward_pre_hook(_on_input(site, visit, applies), with_kwargs=True)
+        return site.module.register_forward_hook(_on_output(site, visit, applies))
 
 
-def _leaving(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], Any]:
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Run the original Python code of every compiled callable until the last such block ends, in any thread.
+
+    Dynamo does not guard on hooks: a graph compiled before a hook was set never calls it, and a graph compiled while
+    it was set keeps it for ever. PyTorch's stance chooses between graphs and Python code for the whole process.
+    """
+    me = object()
+    with _LOCK:
+        if not _OPEN:
+            _STANCE.append(torch.compiler.set_stance("force_eager"))
+        _OPEN.append(me)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _OPEN.remove(me)
+            if not _OPEN:
+                _STANCE.pop().__exit__(None, None, None)
+
+
+def _on_output(site: Site, visit: Visit, applies: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], Any]:
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        # a graph that Dynamo traces here would keep what this block does for ever; its other flag is for all threads
-        if torch.compiler.is_dynamo_compiling() or not meant():
+        # a graph traced by Dynamo would keep this block's work for ever; Dynamo's other flag is shared by all threads
+        if torch.compiler.is_dynamo_compiling() or not applies():
             return None
         new = visit(_state_of(output, site))
         return None if new is None else _replaced(output, new)
@@ -39,11 +67,11 @@ def _leaving(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[[n
     return hook
 
 
-def _entering(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[..., Any]:
-    # PyTorch looks up how to call a hook after it has looked up the hook, so one that another thread sets or removes at
-    # that moment is called without keywords; it is never meant for the thread that calls it
+def _on_input(site: Site, visit: Visit, applies: Callable[[], bool]) -> Callable[..., Any]:
+    # PyTorch looks up how to call a hook after it has looked up the hook, so a hook that another thread sets or removes
+    # at that moment is called without keywords; it never applies to the thread that calls it
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        if torch.compiler.is_dynamo_compiling() or not meant() or kwargs is None:
+        if torch.compiler.is_dynamo_compiling() or not applies() or kwargs is None:
             return None
         new = visit(_state_of(args if args else kwargs.get("hidden_states"), site))
         if new is None:
@@ -54,7 +82,7 @@ def _entering(site: Site, visit: Visit, meant: Callable[[], bool]) -> Callable[.
 
 
 def _state_of(value: Any, site: Site) -> torch.Tensor:
-    # transformers 5 blocks return the state itself, older ones and attention modules a tuple that starts with it
+    # blocks of transformers 5 return the state itself; older ones and attention modules return a tuple that starts so
     state = value
     if hasattr(value, "last_hidden_state"):
         state = value.last_hidden_state
@@ -62,7 +90,7 @@ def _state_of(value: Any, site: Site) -> torch.Tensor:
         state = value[0]
     if not isinstance(state, torch.Tensor) or state.ndim < 2 or not state.is_floating_point():
         raise SiteError(
-            f"At site {site.name!r} ({site.path}) there is no hidden state but a {type(state).__name__}. "
+            f"At site {site.name!r} ({site.path}) the model has a {type(state).__name__}, not a hidden state. "
             "Name a module that returns (batch, length, d) or a tuple that starts with it."
         )
     return state

@@ -1,18 +1,16 @@
-"""What the arguments of a call say about the pass it starts: tokens, mask, cache, prompt and virtual tokens."""
+"""Read a pass from the arguments of a call: its tokens, mask, cache, prompt and virtual tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from repsurgery.lm.sites.names import Role
 from repsurgery.lm.sites.wrappers import virtual_tokens
 from repsurgery.lm.steer.positions import Forward
 
-__all__ = ["Call", "Role", "call_of", "forward_of"]
-
-Role = Literal["model", "peft", "whole", "encoder", "decoder"]
-"""What a watched module is: a model, a PEFT wrapper of one, both halves of an encoder-decoder at once, or one half."""
+__all__ = ["Call", "call_of", "forward_of"]
 
 _CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states", "layer_past")
 _INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
@@ -20,18 +18,18 @@ _INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
 
 @dataclass(slots=True)
 class Call:
-    """One call of ``generate`` under way.
+    """One running call of ``generate``.
 
     Attributes
     ----------
     prompt : int or None
-        The prompt's length, padding included; None where the call does not tell.
+        The prompt's length, padding included; None where the call does not reveal it.
     virtual : int
-        Virtual tokens that PEFT puts before it.
+        The number of virtual tokens that PEFT puts before it.
     read : int or None
-        Tokens read so far in this call, for caches that do not count; None where the call began with such a cache.
+        Tokens read so far in this call, for caches without a length; None where the call began with such a cache.
     decoder_prompt : int or None
-        What the decoder of an encoder-decoder was given to begin with, known from its first pass on.
+        The number of tokens in the first pass of the decoder of an encoder-decoder.
     """
 
     prompt: int | None
@@ -41,17 +39,17 @@ class Call:
 
 
 def call_of(arguments: Mapping[str, Any], prepare: Any = None) -> Call:
-    """Return what a call of ``generate`` with these named ``arguments`` says.
+    """Return the `Call` that ``generate`` with these named ``arguments`` begins.
 
     ``prepare`` is the model's ``prepare_inputs_for_generation``, which PEFT replaces by its own while it generates.
     """
-    # a call that goes on from a cache may bring the new tokens alone, but then its mask spans the whole sequence
+    # a call that continues a cache may pass the new tokens alone, but then its mask spans the whole sequence
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     lengths = [tensors[name].shape[1] for name in _INPUTS if name in tensors and tensors[name].ndim in (2, 3)]
     # without any input, generate starts from one token of its own
     prompt = max(lengths) if lengths else (None if tensors else 1)
-    carried = _cached(arguments) is None
-    return Call(prompt, virtual_tokens(getattr(prepare, "__self__", None)), None if carried else 0)
+    uncounted = _cached(arguments) is None
+    return Call(prompt, virtual_tokens(getattr(prepare, "__self__", None)), None if uncounted else 0)
 
 
 def forward_of(
@@ -64,8 +62,8 @@ def forward_of(
     call : Call or None
         The call of ``generate`` that it belongs to.
     outer : Forward or None
-        The pass of the module around this one: its mask holds where this one got none, and what PEFT put before its
-        tokens is virtual.
+        The pass of the module around this one. Its mask is used where this one got none, and tokens that PEFT put
+        before its own are virtual.
     """
     mask, tokens = arguments.get("attention_mask"), arguments.get("input_ids")
     tokens = arguments.get("inputs_embeds") if tokens is None else tokens
@@ -91,7 +89,7 @@ def forward_of(
         elif added and call is not None:
             return _doubtful(mask, f"The model turned {outer.length} tokens into {length} states.")
     if call is not None and call.prompt is None:
-        return _doubtful(mask, "The call of generate does not tell how long its prompt is.")
+        return _doubtful(mask, "The call of generate does not reveal how long its prompt is.")
     return Forward(batch, length, offset, call.prompt if call is not None else None, mask, virtual, role=role)
 
 
@@ -99,17 +97,17 @@ def _prompt_of_half(role: Role, call: Call | None, offset: int | None, length: i
     if role == "encoder" or call is None:
         return None
     if call.decoder_prompt is None:
-        # generate may put a start token before what it was given, so the first pass tells
+        # generate may put a start token before its input, so the length is taken from the first pass
         call.decoder_prompt = (offset or 0) + length
     return call.decoder_prompt
 
 
 def _offset(arguments: Mapping[str, Any], length: int, call: Call | None) -> int | None:
-    """Return how many tokens this sequence had before; None where neither cache nor call tells."""
+    """Return how many tokens this sequence had before; None where neither cache nor call reveals it."""
     cached = _cached(arguments)
     if call is None or call.read is None:
         return cached
-    # a pass no longer than what was read before, with nothing in its cache, goes on from states inside the model
+    # a pass no longer than the tokens read before, with an empty cache, continues from states inside the model
     offset = call.read if cached is None or (cached == 0 and length <= call.read) else cached
     call.read = offset + length
     return offset
@@ -129,11 +127,10 @@ def _doubtful(mask: Any, reason: str) -> Forward:
 
 
 def _cached(arguments: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the cache among ``arguments`` holds; None where it holds states and no count."""
-    given = [arguments[name] for name in _CACHES if arguments.get(name) is not None]
-    if not given:
+    """Return how many tokens the cache among ``arguments`` holds; None where it holds states without a count."""
+    cache = next((arguments[name] for name in _CACHES if arguments.get(name) is not None), None)
+    if cache is None:
         return 0
-    cache = given[0]
     if hasattr(cache, "get_seq_length"):
         try:
             return int(cache.get_seq_length())

@@ -1,4 +1,4 @@
-"""Where a steering acts, how strongly and at which positions: what the caller says, else what its origin says."""
+"""The site, strength and positions of a steering: those that the caller gives, else those that its origin names."""
 
 import functools
 import warnings
@@ -11,13 +11,14 @@ from torch import nn
 from repsurgery.errors import OriginWarning, ParameterError, SiteError
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.origin import architecture, model_name
-from repsurgery.lm.sites.names import Site, resolve_site, unwrapped
+from repsurgery.lm.sites.names import Site, resolve_site
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.steering.function import SteeringFunction
 
-__all__ = ["Placement", "place", "placed", "settled", "sites_of", "weighed"]
+__all__ = ["Placement", "compare_weights", "fixed_sites", "placements", "sites_of", "weight_placement"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +29,7 @@ class Placement:
     ----------
     site : str
     steering : SteeringFunction
-        As fitted; its origin holds these same choices and no model, so that it can be placed again without a question.
+        As fitted; its origin holds these same choices and no model, so that placing it again gives no warning.
     strength : float
     positions : {"all", "generated", "prompt", "last"}
     """
@@ -39,27 +40,27 @@ class Placement:
     positions: Positions
 
 
-def placed(
+def placements(
     model: nn.Module, sites: Any, *, strength: float | None, positions: Positions | None, caller: str = "steer"
 ) -> list[Placement]:
-    """Return where and how each steering acts on ``model``.
+    """Return the site, strength and positions of each steering on ``model``.
 
     Parameters
     ----------
     model : nn.Module
     sites : mapping of site to steering, or one steering whose origin names its site
     strength, positions
-        For all of them; None is what the origin of each says, else 1 and "all".
+        For all of them; None uses those that each origin names, else 1 and "all".
 
     Warns
     -----
     OriginWarning
-        Where a steering was fitted at another site, or on a model of another name or architecture. Weights are not
-        looked at: see `weighed`.
+        Where a steering was fitted at another site, or on a model with another name or architecture. Weights are not
+        compared here: see `compare_weights`.
     """
     if positions is not None:
         check_positions(positions)
-    found = []
+    placed = []
     for name, value in _items(sites, caller):
         site, function = resolve_site(model, name), as_steering(value, caller=caller)
         origin = function.origin
@@ -69,73 +70,75 @@ def placed(
             positions=_first(positions, origin.positions, "all"),
         )
         _compare(model, site, function)
-        found.append(Placement(name, function.with_origin(how), how.strength, how.positions))  # type: ignore[arg-type]
-    return found
+        placed.append(Placement(name, function.with_origin(how), how.strength, how.positions))  # type: ignore[arg-type]
+    return placed
 
 
-def place(model: nn.Module, steering: Any, site: str | None, strength: float | None, *, caller: str) -> Placement:
-    """Return the place of one steering that weights are to hold: they act at every position."""
+def weight_placement(
+    model: nn.Module, steering: Any, site: str | None, strength: float | None, *, caller: str
+) -> Placement:
+    """Return the placement of a steering that is to be written into weights, which act at every position."""
     as_steering(steering, caller=caller)
-    (found,) = placed(model, steering if site is None else {site: steering}, strength=strength, positions=None)
-    if found.positions != "all":
+    (placement,) = placements(model, steering if site is None else {site: steering}, strength=strength, positions=None)
+    if placement.positions != "all":
         warnings.warn(
-            f"This steering is meant for positions={found.positions!r}; weights act at every position. "
-            "Steer with hooks (lm.steer) to keep to them.",
+            f"This steering is meant for positions={placement.positions!r}; weights act at every position. "
+            "Steer with hooks (lm.steer) to use these positions only.",
             OriginWarning,
             stacklevel=3,
         )
-    return found
+    return placement
 
 
 def sites_of(steering: Any) -> Any:
-    """Return ``steering`` as `placed` takes it; one that knows no site steers "final"."""
+    """Return ``steering`` as a mapping of sites; a steering whose origin names no site is used at "final"."""
     if isinstance(steering, Mapping):
         return steering
     return {as_steering(steering).origin.site or "final": steering}
 
 
-def settled(
+def fixed_sites(
     model: nn.Module, steering: Any, *, strength: float | None = None, positions: Positions | None = None
 ) -> dict[str, SteeringFunction]:
-    """Return sites and steerings that `placed` takes again and again without comparing or warning anew."""
-    found = placed(model, sites_of(steering), strength=strength, positions=positions)
-    return {placement.site: placement.steering for placement in found}
+    """Return a mapping of sites that can be used repeatedly without comparisons or warnings."""
+    placed = placements(model, sites_of(steering), strength=strength, positions=positions)
+    return {placement.site: placement.steering for placement in placed}
 
 
-def weighed(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]]) -> list[SteeringFunction]:
-    """Return the steering of each (site, steering), once all weights of ``model`` were compared with those of the fit.
+def compare_weights(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]]) -> list[SteeringFunction]:
+    """Compare the weights of ``model`` with those that each (site, steering) was fitted on; return the steerings.
 
-    Weights are hashed once, and only where a steering states theirs; their dtype does not matter. Where they are the
-    same, the model's name does not matter either; its configuration is compared by `placed`.
+    Weights are hashed once, and only where a steering's origin holds their fingerprint; their dtype does not matter.
+    Where they agree, the model's name does not matter either; its configuration is compared by `placements`.
 
     Warns
     -----
     OriginWarning
-        Where the weights are others.
+        Where the weights differ.
     """
     weights = functools.cache(lambda: fingerprint(model, ignore_dtype=True))
-    found = []
+    compared = []
     for name, function in steerings:
         origin = function.origin
         if not _comparable(model, origin):
-            found.append(function)
+            compared.append(function)
             continue
         if origin.fingerprint == weights():
-            found.append(function.with_origin(model=model_name(model), fingerprint=None))
+            compared.append(function.with_origin(model=model_name(model), fingerprint=None))
             continue
         if _fits(resolve_site(model, name), function):
             warnings.warn(
                 f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different "
-                "weights, so the maps may mean nothing there. Load the model it was fitted on, or fit again.",
+                "weights, so the maps may be meaningless there. Load the model it was fitted on, or fit again.",
                 OriginWarning,
                 stacklevel=3,
             )
-        found.append(function.with_origin(model=None, configuration=None, fingerprint=None))
-    return found
+        compared.append(function.with_origin(model=None, configuration=None, fingerprint=None))
+    return compared
 
 
 def _comparable(model: nn.Module, origin: Origin) -> bool:
-    # float16 rounds to other neighbours than bfloat16 does, so only its own kind can be recognised
+    # float16 and bfloat16 round differently, so float16 weights can be compared only with float16 weights
     dtype = str(getattr(model, "dtype", None)).removeprefix("torch.")
     half = "float16" in (dtype, origin.dtype) and dtype != origin.dtype
     return origin.fingerprint is not None and not half
@@ -145,16 +148,16 @@ def _items(sites: Any, caller: str) -> list[tuple[str, Any]]:
     if isinstance(sites, Mapping) and sites:
         return list(sites.items())
     if isinstance(sites, Mapping) or not hasattr(sites, "origin"):
-        came = "an empty mapping" if isinstance(sites, Mapping) else type(sites).__name__
+        kind = "an empty mapping" if isinstance(sites, Mapping) else type(sites).__name__
         raise ParameterError(
-            f"{caller} got {came} for sites; it takes a mapping such as {{'final': steering}}, or a "
+            f"{caller} got {kind} for sites; it takes a mapping such as {{'final': steering}}, or a "
             "steering that was saved with its site."
         )
     site = as_steering(sites, caller=caller).origin.site
     if site is None:
         raise ParameterError(
-            f"This {type(sites).__name__} does not know its site. Name it, as in {{'final': steering}}; a function or "
-            "an estimator can also be told: steering.with_origin(site='final')."
+            f"The origin of this {type(sites).__name__} names no site. Pass a site, as in {{'final': steering}}, or "
+            "store one in a function or an estimator: steering.with_origin(site='final')."
         )
     return [(site, sites)]
 
@@ -162,7 +165,7 @@ def _items(sites: Any, caller: str) -> list[tuple[str, Any]]:
 def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
     origin, name = function.origin, site.name
     if origin == UNKNOWN or not _fits(site, function):
-        return  # another width is refused, not warned of
+        return  # another width raises an error elsewhere
     if origin.site is not None and not _same_place(model, origin.site, site):
         warnings.warn(
             f"This steering was fitted at {origin.site!r} and is used at {name!r}, whose vectors differ. "
@@ -170,15 +173,15 @@ def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
             OriginWarning,
             stacklevel=5,
         )
-    here, its = model_name(model), origin.model
-    # a hub id and a folder of the same name are one model, as far as names can tell
-    other_name = here is not None and its is not None and here.split("/")[-1] != its.split("/")[-1]
-    other_build = origin.configuration is not None and architecture(model) not in (None, origin.configuration)
-    if other_name or other_build:
+    here, fitted_on = model_name(model), origin.model
+    # a hub id and a folder of the same name count as the same model
+    other_name = here and fitted_on and here.split("/")[-1] != fitted_on.split("/")[-1]
+    other_configuration = origin.configuration is not None and architecture(model) not in (None, origin.configuration)
+    if other_name or other_configuration:
         what = "a different model" if other_name else "a model of another configuration"
         warnings.warn(
-            f"This steering was fitted on {_called(its)}; {_called(here)} is {what}, so the maps may mean nothing "
-            "there. Load the model it was fitted on, or fit again.",
+            f"This steering was fitted on {_called(fitted_on)}; {_called(here)} is {what}, so the maps may be "
+            "meaningless there. Load the model it was fitted on, or fit again.",
             OriginWarning,
             stacklevel=5,
         )
@@ -190,10 +193,10 @@ def _fits(site: Site, function: SteeringFunction) -> bool:
 
 def _same_place(model: nn.Module, name: str, site: Site) -> bool:
     try:
-        known = resolve_site(unwrapped(model), name)
+        named = resolve_site(unwrapped(model), name)
     except SiteError:
         return False
-    return (known.path, known.side) == (site.path, site.side)
+    return (named.path, named.side) == (site.path, site.side)
 
 
 def _called(name: str | None) -> str:

@@ -10,16 +10,16 @@ from repsurgery.errors import ParameterError, PassError
 __all__ = ["ANY_POSITION", "Forward", "Positions", "check_positions"]
 
 Positions = Literal["all", "generated", "prompt", "last"]
-"""``all``: every position that is not padding. ``prompt``: the prompt's. ``last``: the last of the prompt only.
+"""``all``: every position that is not padding. ``prompt``: those of the prompt. ``last``: the last of the prompt only.
 ``generated``: the last of the prompt and every later one, that is every position that predicts a new token.
 """
 
 ANY_POSITION = "Call the model itself with input_ids and attention_mask, or steer with positions='all' without padding."
-"""The way out where a pass is not understood."""
+"""The remedy where a pass cannot be interpreted."""
 
 
 def check_positions(positions: Positions) -> Positions:
-    """Return ``positions``, or say which there are."""
+    """Return ``positions``, or raise an error that lists the allowed values."""
     if positions not in get_args(Positions):
         raise ParameterError(f"positions is {positions!r}; it must be one of {list(get_args(Positions))}.")
     return positions
@@ -27,23 +27,24 @@ def check_positions(positions: Positions) -> Positions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """One forward pass: its tokens (batch, length), where they stand in the sequence, and which are padding.
+    """One forward pass: its tokens (batch, length), their place in the sequence, and which are padding.
 
     Attributes
     ----------
     batch, length : int
     offset : int or None
         How many positions the cache already holds; column j of this pass is position ``offset + j``. None where the
-        cache does not tell.
+        cache does not reveal it.
     prompt : int or None
-        The prompt's length where `generate` runs, padding included; None in a plain forward, which is all prompt.
-    mask : attention mask as the model got it, or None
+        The prompt's length inside `generate`, padding included; None in a plain forward pass, whose whole input is the
+        prompt.
+    mask : attention mask as passed to the model, or None
     virtual : int
-        Positions at the start of the sequence that hold no text (PEFT's prompt and prefix tuning). They are left alone.
+        Positions at the start of the sequence that hold no text (PEFT's prompt and prefix tuning); never steered.
     doubt : str or None
-        Why the pass is not understood; then only ``all`` without padding can be answered.
+        Why the pass cannot be interpreted; then only ``all`` without padding can be located.
     role : str
-        What module makes it; see `passes.Role`.
+        The kind of module that makes it; see `sites.names.Role`.
     """
 
     batch: int
@@ -56,13 +57,13 @@ class Forward:
     role: str = "model"
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
-    def wanted(self, positions: Positions) -> torch.Tensor | bool:
-        """Return which positions are meant: (batch, length) bool, True for all of them, False for none."""
+    def selected(self, positions: Positions) -> torch.Tensor | bool:
+        """Return the selected positions: (batch, length) bool, True for all of them, False for none."""
         if positions not in self._known:
-            self._known[positions] = self._wanted(positions)
+            self._known[positions] = self._selected(positions)
         return self._known[positions]
 
-    def _wanted(self, positions: Positions) -> torch.Tensor | bool:
+    def _selected(self, positions: Positions) -> torch.Tensor | bool:
         if self.doubt is not None:
             return self._doubted(self.doubt, positions)
         if self.offset is None and self.prompt is not None and positions != "all":
@@ -86,9 +87,9 @@ class Forward:
 
     def _doubted(self, reason: str, positions: Positions) -> bool:
         if positions != "all":
-            raise PassError(f"{reason} Positions {positions!r} cannot be found in it. {ANY_POSITION}")
+            raise PassError(f"{reason} Positions {positions!r} cannot be located in it. {ANY_POSITION}")
         if _has_padding(self.mask):
-            raise PassError(f"{reason} Padding cannot be told from text in it. {ANY_POSITION}")
+            raise PassError(f"{reason} Padding cannot be distinguished from text in it. {ANY_POSITION}")
         return True
 
     def _columns(self, first: int, stop: int) -> torch.Tensor | bool:
@@ -110,14 +111,14 @@ class Forward:
         return columns == last
 
     def _real(self) -> torch.Tensor | None:
-        # what generate has appended is never padding: one look at a mask less in every decoding step
+        # tokens that generate appended are never padding, so decoding steps need not look at the mask
         if self.prompt is not None and self.offset is not None and self.offset >= self.virtual + self.prompt:
             return None
         return _real(self.mask, self.batch, self.length, self.offset)
 
 
 def _real(mask: Any, batch: int, length: int, offset: int | None) -> torch.Tensor | None:
-    """Return which of the tokens (batch, length) are not padding; None where none is."""
+    """Return which of the tokens (batch, length) are not padding; None where there is no padding."""
     mask = _only(mask)
     if mask is None:
         return None
@@ -131,21 +132,21 @@ def _real(mask: Any, batch: int, length: int, offset: int | None) -> torch.Tenso
         if not _has_padding(mask):
             return None
         raise PassError(
-            f"An attention mask of shape {tuple(mask.shape)} came with {batch} x {length} tokens behind "
-            f"{offset or 0} cached ones, so its padding cannot be told. Pass a mask of shape "
+            f"An attention mask of shape {tuple(mask.shape)} came with {batch} x {length} tokens after "
+            f"{offset or 0} cached ones, so its padding cannot be located. Pass a mask of shape "
             f"({batch}, {(offset or 0) + length})."
         )
     return None if bool(real.all()) else real.bool().expand(batch, length)
 
 
 def _rows_of(mask: torch.Tensor, length: int, offset: int | None) -> torch.Tensor | None:
-    # a mask spans the cached tokens too; some callers bring that of the new tokens alone
+    # a mask spans the cached tokens too; some callers pass a mask of the new tokens alone
     width = mask.shape[1]
     return mask[:, -length:] if offset is None or width in (length, offset + length) else None
 
 
 def _diagonal(mask: torch.Tensor, length: int, offset: int | None) -> torch.Tensor | None:
-    # a static cache brings (batch, heads, queries, keys): a token that may look at itself is not padding
+    # with a static cache the mask is (batch, heads, queries, keys): a token that may attend to itself is not padding
     keys = mask.shape[-1]
     if keys < length:
         return None

@@ -1,4 +1,4 @@
-"""A steering function on rows of states: gate first, then the maps, only where they are wanted."""
+"""A steering function on rows of states: the gate first, then the maps on the rows it selects."""
 
 import torch
 
@@ -17,30 +17,30 @@ GATHER_BELOW = 0.8
 
 
 def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
-    """Return what ``value`` steers by: an estimator's function, a function as it is, a bare map on every vector."""
-    found = getattr(value, "steering_", value)
-    if isinstance(found, AffineMap):
-        return SteeringFunction({EVERYBODY: found})
-    if not isinstance(found, SteeringFunction):
+    """Return ``value`` as a steering function: an estimator's own, a function itself, a bare map on every vector."""
+    steering = getattr(value, "steering_", value)
+    if isinstance(steering, AffineMap):
+        return SteeringFunction({EVERYBODY: steering})
+    if not isinstance(steering, SteeringFunction):
         raise ParameterError(
             f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
         )
-    if isinstance(found.gate, LabelsGate) and EVERYBODY not in found.maps:
+    if isinstance(steering.gate, LabelsGate) and EVERYBODY not in steering.maps:
         raise ParameterError(
-            "This steering function has gate='labels', and tokens carry no labels. Fit with a gate that reads vectors, "
+            "This steering function has gate='labels', and tokens have no labels. Fit with a gate that reads vectors, "
             "such as 'nearest-mean', or pass the map itself (estimator.map_) to steer every vector."
         )
-    return found
+    return steering
 
 
 class RowSteering:
-    """Steer rows (n, d) of states in their own dtype; rows the gate leaves out come back bit for bit.
+    """Steer rows (n, d) of states in their own dtype; rows that the gate does not select return bit for bit.
 
     Parameters
     ----------
     steering : SteeringFunction
     name : str
-        How error messages call it.
+        Its name in error messages.
     """
 
     def __init__(self, steering: SteeringFunction, *, name: str) -> None:
@@ -58,7 +58,7 @@ class RowSteering:
         return self.counted(X)[0]
 
     def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, int]:
-        """Return steered rows, and how many of them the gate handed to a map; ``X`` itself is not written to."""
+        """Return steered rows, and how many of them the gate assigned to a map; ``X`` itself is not written to."""
         if X.shape[1] != self.dim:
             raise ShapeError(
                 f"{self._name} was made for {self.dim} features; the state there has {X.shape[1]}. "
@@ -68,8 +68,8 @@ class RowSteering:
         if self._gate is None:
             return self._mapped(X, self._only), n
         if n == 1:
-            wanted = self._maps.get(self._gate.of_one(X))
-            return (X, 0) if wanted is None else (self._mapped(X, wanted), 1)
+            m = self._maps.get(self._gate.of_one(X))
+            return (X, 0) if m is None else (self._mapped(X, m), 1)
         codes = self._gate(X)
         out, count = X, 0
         for code, m in self._maps.items():
@@ -92,7 +92,7 @@ class RowSteering:
         Y = m(X.to(compute_dtype(X.dtype)))
         flat = Y.detach().reshape(-1)
         limit = torch.finfo(X.dtype).max
-        # one number, the sum of squares, tells that all is well; NaN compares false with everything and is caught too
+        # one number, the sum of squares, shows that every value is in range; NaN compares false and is caught too
         if not float(torch.dot(flat, flat)) <= min(limit * limit, LARGEST):
             bad = ~(Y.detach().abs().amax(dim=1) <= limit)
             self._refuse(X[bad if mask is None else bad & mask])
@@ -103,7 +103,7 @@ class RowSteering:
             return
         if not torch.isfinite(X).all():
             raise NonFiniteError(
-                f"{self._name} met a state with NaN or infinity before it touched it: the model produced it, or an "
+                f"{self._name} received a state with NaN or infinity: the model produced it, or the steering at an "
                 "earlier site did. Run the model without steering, or steer that earlier site with a lower strength."
             )
         reach = float(X.detach().abs().max())

@@ -1,25 +1,24 @@
-"""Steer a live model inside a ``with`` block, and leave it as it was found."""
+"""Steer a live model inside a ``with`` block, and restore it afterwards."""
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
 from repsurgery.errors import ParameterError, PassError, ShapeError, SteeringError, SteeringWarning
-from repsurgery.lm.sites.names import Site, resolve_site, unwrapped
+from repsurgery.lm.sites.names import Site, resolve_site
+from repsurgery.lm.sites.wrappers import SteeredModel, behind, unwrapped
 from repsurgery.lm.steer.block import Block
-from repsurgery.lm.steer.eager import eagerly
-from repsurgery.lm.steer.forward_context import Watch, watching
-from repsurgery.lm.steer.hooks import Visit, attach
-from repsurgery.lm.steer.placing import placed
+from repsurgery.lm.steer.forward_context import ForwardContext, tracking
+from repsurgery.lm.steer.hooks import Visit, attach, eagerly
+from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.positions import ANY_POSITION, Positions
 from repsurgery.lm.steer.row_steering import RowSteering, as_steering
-from repsurgery.lm.steer.standin import SteeredModel, behind
 
-__all__ = ["Threads", "prepare", "steer"]
+__all__ = ["Threads", "optional_steer", "prepare", "steer"]
 
 Threads = Literal["own", "all"]
 """``own``: passes of the thread that entered the block. ``all``: passes of every thread."""
@@ -34,56 +33,56 @@ def steer(
     positions: Positions | None = None,
     threads: Threads = "own",
 ) -> Iterator[Any]:
-    """Steer ``model`` while the block runs: plain forward passes and ``generate`` in every mode.
+    """Steer ``model`` while the block runs, in plain forward passes and in every mode of ``generate``.
 
     Parameters
     ----------
     model : nn.Module
-        A transformers decoder, encoder or encoder-decoder, in float32, bfloat16, float16 or float64, on any devices;
-        also inside PEFT, `torch.compile`, data parallelism or a module of your own.
+        A transformers decoder, encoder or encoder-decoder, in float32, bfloat16, float16 or float64, on any devices.
+        It may be wrapped by PEFT, `torch.compile`, data parallelism or a module of your own.
     sites : mapping of site name to a fitted estimator, a SteeringFunction or an AffineMap
-        Estimators and steering functions steer through their gate, which decides for each token from the state as
-        it arrives; a bare map steers every token. Names are those of `resolve_site`. Or one steering alone, whose
-        origin names its site.
+        Estimators and steering functions steer through their gate, which decides for each token from its incoming
+        state; a bare map steers every token. `resolve_site` explains the names. A single steering whose origin names
+        its site may be passed without a mapping.
     strength : float or None
-        0 leaves the states untouched, 1 applies the map, and 0.5 goes half of the way. None is what the origin of each
-        steering asks for, else 1.
+        0 leaves the states unchanged, 1 applies the map, and 0.5 goes half of the way. None uses the strength that the
+        origin of each steering names, else 1.
     positions : {"all", "generated", "prompt", "last"} or None
-        None is what the origin of each steering asks for, else ``all``.
-        ``all``: every position. ``prompt``: the prompt's. ``last``: the last prompt position only. ``generated``: the
-        last prompt position and every later one, that is every position that predicts a new token. Padding and the
-        virtual tokens of prompt tuning are never touched. In a plain forward the whole input is the prompt; in
-        ``generate`` the prompt's length is that of the call's input, with and without cache.
+        None uses the positions that the origin of each steering names, else ``all``.
+        ``all``: every position. ``prompt``: those of the prompt. ``last``: the last prompt position only.
+        ``generated``: the last prompt position and every later one, that is every position that predicts a new token.
+        Padding and the virtual tokens of prompt tuning are never steered. In a plain forward pass the whole input is
+        the prompt; in ``generate`` the prompt is the input of the call, with and without cache.
     threads : {"own", "all"}
         ``own`` steers the passes of the thread that entered the block (and of threads that PyTorch starts for them);
-        other threads use the same model as it is, or under blocks of their own. ``all`` steers every thread's, as
-        ``Thread(target=model.generate)`` inside the block needs.
+        other threads use the same model unsteered, or under blocks of their own. ``all`` steers the passes of every
+        thread, which ``Thread(target=model.generate)`` inside the block needs.
 
     Yields
     ------
     SteeredModel
-        The model, with two attributes that belong to this block: ``visits`` (site to number of passes) and
-        ``steered_share`` (site to the share of its positions that the gate handed to a map).
+        The model, with two attributes that belong to this block: ``visits`` (number of passes by site) and
+        ``steered_share`` (share of the positions that the gate assigned to a map, by site).
 
     Raises
     ------
     SteeringError
-        At the end of the block, where no pass went through a site or somebody else removed its hook. If the block ends
-        in another error, that is a `SteeringWarning`.
+        At the end of the block, where no pass went through a site or other code removed its hook. If the block ends in
+        another error, a `SteeringWarning` is issued instead.
     PassError
-        In a pass whose mask, cache or prompt cannot be understood; ``positions="all"`` works there too, unless there
-        may be padding.
+        In a pass whose mask, cache or prompt cannot be interpreted; ``positions="all"`` still works, unless there may
+        be padding.
 
     Notes
     -----
     Maps are computed in float32 (float64 for float64 models) and cast back to the dtype of the state. Nested blocks
-    compose in the order in which they were entered: an inner block meets what the outer one left. While any block is
-    open, compiled models run their original Python code, because a compiled graph calls no hook.
+    compose in the order in which they were entered: an inner block receives the output of the outer one. While any
+    block is open, compiled models run their original Python code, because a compiled graph calls no hook.
 
     Warns
     -----
     OriginWarning
-        Where a steering was fitted at another site, or on a model of another name or configuration.
+        Where a steering was fitted at another site, or on a model with another name or configuration.
 
     Guarantees
     ----------
@@ -92,36 +91,45 @@ def steer(
     Padding is never touched (test_padding_is_never_touched).
     Compiled and eager models agree (test_a_compiled_model_is_steered_like_an_eager_one).
     Each thread gets its own steering (test_every_thread_gets_its_own_steering).
-    A saved steering acts where, how strongly and at which positions its file says, unless the caller says otherwise
+    A saved steering uses the site, strength and positions of its file, unless the caller gives others
     (test_a_steering_acts_where_its_origin_says, test_the_caller_replaces_what_the_origin_says).
     Afterwards the model is bit-identical, also when the block raised (test_the_model_is_bit_identical_afterwards).
     """
     if threads not in get_args(Threads):
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
-    places = placed(inner, sites, strength=strength, positions=positions)
-    jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in places]
+    placed = placements(inner, sites, strength=strength, positions=positions)
+    jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
     block = Block(note, [site.name for site, *_ in jobs], everywhere=threads == "all")
     with ExitStack() as stack:
         stack.enter_context(eagerly())
-        watch = stack.enter_context(watching(inner, block, around=behind(model)))
+        context = stack.enter_context(tracking(inner, block, around=behind(model)))
         stack.callback(block.close)
         for site, rows, _, place in jobs:
-            visit = _visit(watch, block, site.name, rows, place.positions)
-            block.handles.append(attach(site, visit, holds=block.meant_at(site.name)))
+            visit = _visit(context, block, site.name, rows, place.positions)
+            block.handles.append(attach(site, visit, holds=block.applies_at(site.name)))
         try:
             yield SteeredModel(behind(model), block)
         except Exception:
-            if problem := block.problem(watch):
+            if problem := _problem(block, context):
                 warnings.warn(problem, SteeringWarning, stacklevel=3)
             raise
-        if problem := block.problem(watch):
+        if problem := _problem(block, context):
             raise SteeringError(problem)
 
 
+def optional_steer(
+    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
+) -> AbstractContextManager[object]:
+    """Return the block that steers ``model``: an empty one for None, else `steer`, by default at "final"."""
+    if steering is None:
+        return nullcontext()
+    return steer(model, sites_of(steering), strength=strength, positions=positions)
+
+
 def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
-    """Return the site called ``name``, the steering of rows there and its digest, having made sure they fit."""
+    """Return the site called ``name``, the steering of rows there and its digest, once their widths were compared."""
     site = resolve_site(model, name)
     steering = as_steering(value)
     if site.width is not None and steering.dim != site.width:
@@ -133,18 +141,22 @@ def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[S
     return site, RowSteering(at_strength, name=f"Steering at {name!r} (strength {strength:g})"), steering.digest()
 
 
-def _visit(watch: Watch, block: Block, name: str, rows: RowSteering, positions: Positions) -> Visit:
+def _problem(block: Block, context: ForwardContext) -> str | None:
+    return block.problem(context_intact=context.intact(), others_generate=context.generates_elsewhere())
+
+
+def _visit(context: ForwardContext, block: Block, name: str, rows: RowSteering, positions: Positions) -> Visit:
     def visit(state: torch.Tensor) -> torch.Tensor | None:
         block.count_visit(name)
-        chosen = _chosen(watch, state, positions)
-        if chosen is False:
+        selected = _selected(context, state, positions)
+        if selected is False:
             return None
         flat = state.reshape(-1, state.shape[-1])
-        if chosen is True:
+        if selected is True:
             moved, gated = rows.counted(flat)
             block.count_rows(name, flat.shape[0], gated)
             return moved.view(state.shape)
-        index = chosen.to(state.device).reshape(-1).nonzero().squeeze(1)
+        index = selected.to(state.device).reshape(-1).nonzero().squeeze(1)
         moved, gated = rows.counted(flat[index])
         block.count_rows(name, index.shape[0], gated)
         return flat.index_copy(0, index, moved).view(state.shape)
@@ -152,17 +164,17 @@ def _visit(watch: Watch, block: Block, name: str, rows: RowSteering, positions: 
     return visit
 
 
-def _chosen(watch: Watch, state: torch.Tensor, positions: Positions) -> torch.Tensor | bool:
-    forward = watch.current
-    if forward is None and watch.repeats_a_foreign_pass():
+def _selected(context: ForwardContext, state: torch.Tensor, positions: Positions) -> torch.Tensor | bool:
+    forward = context.current
+    if forward is None and context.repeats_a_foreign_pass():
         raise PassError(
-            "The backward pass runs a checkpointed layer again whose forward was made outside this steering block. "
+            "The backward pass reruns a checkpointed layer whose forward was made outside this steering block. "
             "Call forward and backward() inside the same block."
         )
     if forward is None and positions != "all":
         raise PassError(
             f"This module was called on its own, outside a pass of its model, so positions={positions!r} cannot be "
-            f"found. {ANY_POSITION}"
+            f"located. {ANY_POSITION}"
         )
     if forward is None:
         return True
@@ -171,4 +183,4 @@ def _chosen(watch: Watch, state: torch.Tensor, positions: Positions) -> torch.Te
             f"A state of shape {tuple(state.shape)} does not hold one vector for each of {forward.batch} x "
             f"{forward.length} tokens. Steer a module that returns (batch, length, d)."
         )
-    return forward.wanted(positions)
+    return forward.selected(positions)

@@ -1,4 +1,4 @@
-"""Whose thread this is: hooks stand on a model that all threads share, so each hook asks for whom it runs."""
+"""The thread for which code runs: all threads share the hooks of a model, so each hook checks its caller."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["HOOKS", "Owner", "acting_for", "acting_thread"]
 
 HOOKS = threading.RLock()
-"""Held while hooks are set or removed: PyTorch numbers them without a lock, and two equal numbers are one hook."""
+"""Acquired while hooks are set or removed: PyTorch numbers hooks without a lock, and equal numbers overwrite."""
 
 _WORKERS_OF = "torch.nn.parallel.parallel_apply"
 
@@ -23,7 +23,7 @@ _ACTING = _Acting()
 
 
 class Owner:
-    """The thread that made this object, and its asyncio task where it ran in one.
+    """The thread that created this object, and its asyncio task if it ran in one.
 
     Guarantees
     ----------
@@ -40,12 +40,12 @@ class Owner:
         self._task = _current_task()
 
     def here(self) -> bool:
-        """Return whether the code that asks runs for the owner."""
+        """Return whether the calling code runs for the owner."""
         return acting_thread() is self.thread and (self._task is None or _current_task() is self._task)
 
 
 def acting_thread() -> threading.Thread:
-    """Return the thread on whose behalf this one works: itself, unless PyTorch started it to help another."""
+    """Return the thread for which this one works: itself, unless PyTorch started it for a parallel pass."""
     if _ACTING.thread is not None:
         return _ACTING.thread
     current = threading.current_thread()
@@ -57,7 +57,7 @@ def acting_thread() -> threading.Thread:
 
 @contextmanager
 def acting_for(thread: threading.Thread) -> Iterator[None]:
-    """Work on behalf of ``thread`` while the block runs."""
+    """Let the current thread work for ``thread`` while the block runs."""
     before, _ACTING.thread = _ACTING.thread, thread
     try:
         yield

@@ -1,9 +1,9 @@
-"""Maps and gates as torch functions: the only crossing between NumPy values and tensors.
+"""Maps and gates as torch functions: the only place where NumPy values become tensors.
 
 A map keeps its structure: a translation is one addition, a diagonal one multiply-add, a low-rank map stays low-rank,
 a dense one is a single matrix product. Maps are computed in float32 for float32, bfloat16 and float16 states and in
-float64 for float64 states. Gates are scored in float64, so that a token is steered exactly when the NumPy gate says
-so, also where the states carry a large common offset.
+float64 for float64 states. Gates are scored in float64, so that a token is steered exactly when the NumPy gate
+selects it, also where the states have a large common offset.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def to_tensor(array: Any) -> Tensor:
 
 
 class _Buffers:
-    """Arrays as tensors, copied once to each device and dtype that asks for them."""
+    """Arrays as tensors, copied once to each device and dtype in which they are used."""
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         self._arrays = [np.array(a, dtype=np.float64, order="C") for a in arrays]
@@ -56,7 +56,7 @@ class _Buffers:
     def on(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
         key = (device, dtype)
         if key not in self._copies:
-            # tensors born in inference mode could never be used for a gradient later
+            # tensors created in inference mode could never be used for a gradient later
             with torch.inference_mode(mode=False):
                 self._copies[key] = [torch.from_numpy(a).to(device=device, dtype=dtype) for a in self._arrays]
         return self._copies[key]
@@ -68,7 +68,7 @@ class TorchMap:
     Attributes
     ----------
     cheap : bool
-        Whether mapping all rows costs less than picking some of them out: true of everything but a dense map.
+        Whether mapping all rows costs less than gathering some of them first: true for every map but a dense one.
     """
 
     def __init__(self, arrays: Sequence[NDArray[Any]], act: Callable[..., Tensor], *, cheap: bool = True) -> None:
@@ -107,22 +107,22 @@ class TorchGate:
         self._scores = scores
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Return the class index of each row; a lone score that is not negative means the second class."""
+        """Return the class index of each row; a single score means the second class where it is not negative."""
         scores = self._scored(X)
         return scores.squeeze(1) >= 0 if scores.shape[1] == 1 else scores.argmax(dim=1)
 
     def of_one(self, X: Tensor) -> int:
-        """Return the class index of a single row (1, d), compared on the host: that saves two calls into torch."""
+        """Return the class index of a single row (1, d), compared on the host, which saves two calls into torch."""
         scores = self._scored(X)
         return int(scores.item() >= 0) if scores.shape[1] == 1 else int(scores.argmax())
 
     def _scored(self, X: Tensor) -> Tensor:
-        precise = torch.float32 if X.device.type == "mps" else torch.float64  # that device has no float64
+        precise = torch.float32 if X.device.type == "mps" else torch.float64  # mps has no float64
         return self._scores(X.to(precise), *self._buffers.on(X.device, precise))
 
 
 class HostGate:
-    """A gate of unknown make, which decides on the host."""
+    """A gate without a torch version, which decides on the host."""
 
     def __init__(self, gate: Gate) -> None:
         self._decide = gate.codes
@@ -137,7 +137,7 @@ class HostGate:
 
 
 def as_torch_gate(gate: Gate) -> TorchGate | HostGate:
-    """Return ``gate`` as a function of tensors; a gate of unknown make decides on the host."""
+    """Return ``gate`` as a function of tensors; a gate without a torch version decides on the host."""
     match gate:
         case LinearGate():
             return TorchGate([gate.intercept, gate.coef.T], lambda X, c, G: torch.addmm(c, X, G))

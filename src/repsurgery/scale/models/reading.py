@@ -33,9 +33,9 @@ class Reading:
     def checked(self, caller: str) -> "Reading":
         """Return this job with texts, labels and sites as lists, after every check that needs no model."""
         try:
+            from repsurgery.lm.batching import check_texts
             from repsurgery.lm.read.class_moments import check_sites
             from repsurgery.lm.read.states import check_pooling
-            from repsurgery.lm.texts import check_texts
         except ImportError as error:
             raise MissingExtraError(f"{caller} needs PyTorch and Transformers: pip install 'repsurgery[lm]'") from error
         texts = check_texts(self.texts, caller=caller)
@@ -46,8 +46,8 @@ class Reading:
 
     def split(self, model: Any, tokenizer: Any, parts: int) -> list[list[int]]:
         """Check the job against the model, and return the indices of the texts of each part."""
+        from repsurgery.lm.batching import split_texts
         from repsurgery.lm.sites.names import resolve_site
-        from repsurgery.lm.splitting import split_texts
 
         for site in self.sites:
             resolve_site(model, site)

@@ -9,10 +9,10 @@ from lm_eval.models.huggingface import HFLM
 
 from repsurgery import lm
 from repsurgery.errors import ParameterError
+from repsurgery.lm.batching import context_length
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.steer.positions import Positions
-from repsurgery.lm.texts import context_length
 from repsurgery.workflows.steerings import open_steering, recognised
 
 __all__ = ["SteeredLM"]

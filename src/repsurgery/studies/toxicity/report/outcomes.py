@@ -66,9 +66,7 @@ def _cell(certificate: Mapping[str, Any], name: str) -> str:
 def outcomes_table(record: ToxicityRecord) -> Table:
     """Return the measures of each configuration without intervals, by the first scorer; the base comes first."""
     measures = measures_of(leading(record), "toxicity", "mean", "cost", "diversity")
-    columns: list[Column[Configured]] = [
-        _perplexity_column(m) if m.key == "perplexity" else m.value(interval=False) for m in measures
-    ]
+    columns = [_perplexity_column(m) if m.key == "perplexity" else m.value(interval=False) for m in measures]
     caption = (
         f"{record.prompts.get('count')} prompts × {record.prompts.get('samples')} continuations × "
         f"{record.prompts.get('tokens')} tokens. Toxicity of the continuation by {leading(record)}: mean over prompts "
