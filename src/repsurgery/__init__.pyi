@@ -15,6 +15,7 @@ from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
 from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
+from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
 from .moments import ClassMoments as ClassMoments
 from .moments import Moments as Moments

@@ -37,7 +37,7 @@ Rows: TypeAlias = NDArray[Any]
 """An (n, d) array of any real dtype, as the caller passed it."""
 
 BLOCK_BYTES = 6 * 2**20
-"""Rows are processed in float64 blocks of about this size: large enough for BLAS, small beside the data."""
+"""Rows are processed in float64 blocks of about this size: large enough for BLAS, small compared with the data."""
 
 
 def as_rows(X: Any) -> Any:

@@ -27,6 +27,7 @@ __all__ = [
     "OutputError",
     "ParameterError",
     "PassError",
+    "PluginWarning",
     "RecordError",
     "RowsNeededError",
     "SeveralMapsError",
@@ -189,6 +190,10 @@ class NonFiniteWarning(SurgeryWarning):
 
 class EngineWarning(SurgeryWarning):
     """The cluster is reachable but has no free workers; the work starts when there are some. Start workers."""
+
+
+class PluginWarning(SurgeryWarning):
+    """A plugin that cannot be imported, or registers a name that is taken. Repair, rename or uninstall it."""
 
 
 class OriginWarning(SurgeryWarning):

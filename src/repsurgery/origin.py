@@ -8,7 +8,7 @@ from typing import Any
 
 from repsurgery.errors import FileFormatError, ParameterError
 
-__all__ = ["POSITIONS", "UNKNOWN", "Origin"]
+__all__ = ["POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
 
 POSITIONS = ("all", "generated", "prompt", "last")
 """The positions that a steering may apply to; `repsurgery.lm.steer.steer` explains them."""
@@ -60,7 +60,7 @@ class Origin:
     def __post_init__(self) -> None:
         for name, value in self.known().items():
             if name == "strength":
-                object.__setattr__(self, name, _number(value))
+                object.__setattr__(self, name, finite_strength(value))
             elif not isinstance(value, str) or not value.strip():
                 raise ParameterError(f"The origin's {name} is {value!r}; it must be a string, or None if unknown.")
         if self.positions not in (None, *POSITIONS):
@@ -100,13 +100,14 @@ class Origin:
         return replace(self if origin is None else origin, **facts)
 
 
-def _number(value: Any) -> float:
+def finite_strength(value: Any) -> float:
+    """Return ``value`` as a float; raise a `ParameterError` unless it is one finite number."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = untouched, 1 = the map).")
+        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = unchanged, 1 = the map).")
     return number
 
 

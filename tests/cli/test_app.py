@@ -6,9 +6,8 @@ import pytest
 from typer.main import get_command
 
 import repsurgery
-from repsurgery.cli import fit as fit_command
 from repsurgery.cli.app import VERBS, app
-from repsurgery.workflows.fit import METHODS
+from repsurgery.steering.base import METHODS
 
 FRAMEWORKS = ("numpy", "scipy", "sklearn", "torch", "transformers", "pydantic", "jinja2", "matplotlib", "ray", "dask")
 
@@ -56,8 +55,12 @@ def test_an_unknown_verb_is_a_usage_error(run):
     assert "Did you mean 'fit'?" in run("fitt").stderr
 
 
-def test_methods_of_the_command_are_those_of_the_library():
-    assert set(fit_command.Method.__args__) == set(METHODS)
+@pytest.mark.parametrize("name", list(METHODS.own()))
+def test_methods_of_the_command_are_those_of_the_library(run, tmp_path, name):
+    result = run("fit", "--method", name, "--out", tmp_path / "f")
+    assert result.exit_code == 1 and "Pass either a table" in result.stderr
+    unknown = run("fit", "--method", "magic", "--out", tmp_path / "f")
+    assert unknown.exit_code == 2 and name in unknown.stderr
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -1,7 +1,6 @@
 """Composition and interpolation of maps, in the most compact structure that can hold the result."""
 
 import warnings
-from numbers import Real
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from repsurgery.affine.base import AffineMap, finite_result
 from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
+from repsurgery.origin import finite_strength
 
 __all__ = ["check_strength", "compose", "interpolate"]
 
@@ -62,15 +62,14 @@ def _compose_low_rank(f: LowRank, g: LowRank, bias: Vector) -> AffineMap:
 
 def check_strength(t: float) -> float:
     """Return ``t`` as a float; raise if it is not a finite number, warn if it lies outside [0, 1]."""
-    if isinstance(t, bool) or not isinstance(t, Real) or not np.isfinite(t):
-        raise ParameterError(f"strength is {t!r}; it must be one finite number (0 = untouched, 1 = the map).")
-    if not 0 <= t <= 1:
+    strength = finite_strength(t)
+    if not 0 <= strength <= 1:
         warnings.warn(
-            f"strength {t:g} lies outside [0, 1]: this extrapolates beyond the geodesic, and no guarantee holds there.",
+            f"strength {strength:g} lies outside [0, 1]: this extrapolates beyond the geodesic, and no guarantee holds there.",
             ExtrapolationWarning,
             stacklevel=3,
         )
-    return float(t)
+    return strength
 
 
 class Interpolable(Protocol):

@@ -98,7 +98,8 @@ def _covariances(
         noise = noise_of_squares(squares, (source, target), furthest, widths)
         directions = directions_of(source, target, squared=True)
         tests.append(norm_of(gap, claimed=slack, effect=0.0, noise=noise, directions=directions, level=level / 3))
-    tests += _along_halves(_covariance_direction, source, target, gap, slack, furthest, level / 3)
+    limits = {"gap": gap, "slack": slack, "furthest": furthest, "level": level / 3}
+    tests += _along_halves(_covariance_direction, source, target, **limits)
     return either(tests)
 
 
@@ -115,7 +116,8 @@ def _variances(
     slack = (_excused(certified.variance_gap, certified) + overfitted) * norm
     furthest = max(float(np.sqrt(np.square(np.square(r.after)).sum(axis=1).max())) for r in (source, target))
     gap = float(np.linalg.norm(np.square(source.after).mean(axis=0) - np.square(target.after).mean(axis=0)))
-    return either(list(_along_halves(_variance_direction, source, target, gap, slack, furthest, level / 2)))
+    limits = {"gap": gap, "slack": slack, "furthest": furthest, "level": level / 2}
+    return either(list(_along_halves(_variance_direction, source, target, **limits)))
 
 
 def _variance_direction(S: Matrix, T: Matrix) -> Scores:
@@ -137,17 +139,11 @@ def _neighbours(
     # |tr D| ≤ √d ‖D‖ for the part of the gap that no map avoids
     claimed = min(certified.ebbn, _excused(np.inf, certified) * np.sqrt(len(gap)) * target.trace)
     slack = claimed + overfitted * target.trace
-    return _left_over(after, before, source, target, np.inf, slack, furthest, level)
+    return _left_over(after, before, source, target, gap=np.inf, slack=slack, furthest=furthest, level=level)
 
 
 def _along_halves(
-    direction: Callable[[Matrix, Matrix], Scores],
-    source: ClassRows,
-    target: ClassRows,
-    gap: float,
-    slack: float,
-    furthest: float,
-    level: float,
+    direction: Callable[[Matrix, Matrix], Scores], source: ClassRows, target: ClassRows, **limits: float
 ) -> Iterator[Evidence]:
     """Learn a direction on one half of the rows before steering and test it on the other half; then exchange them."""
     for (s0, s1), (t0, t1) in halves(source, target):
@@ -155,7 +151,7 @@ def _along_halves(
         after, before = (
             [score(S[s1]), score(T[t1])] for S, T in ((source.after, target.after), (source.before, target.before))
         )
-        yield _left_over(after, before, source, target, gap, slack, furthest, level)
+        yield _left_over(after, before, source, target, **limits)
 
 
 def _left_over(
@@ -163,6 +159,7 @@ def _left_over(
     before: Sequence[Vector],
     source: ClassRows,
     target: ClassRows,
+    *,
     gap: float,
     slack: float,
     furthest: float,
@@ -188,12 +185,12 @@ def _left_over(
     if all(len(r.after) >= MANY_ROWS for r in rows):
         return test(after, before, np.sign(difference(after)), gap)
     inner, inner_before = [trimmed(s) for s in after], [trimmed(s) for s in before]
-    untouched = difference(inner_before)
-    sign, noise = np.sign(untouched), noise_of(inner_before, rows, furthest)
+    gap_before = difference(inner_before)
+    sign, noise = np.sign(gap_before), noise_of(inner_before, rows, furthest)
     tests = [
         test(after, before, sign, gap),
         test(inner, inner_before, sign, np.inf),
-        contrast(untouched, claimed=0.0, effect=abs(untouched), noise=noise, level=level),
+        contrast(gap_before, claimed=0.0, effect=abs(gap_before), noise=noise, level=level),
     ]
     return replace(tests[0], p_value=max(e.p_value for e in tests), power=min(e.power for e in tests))
 

@@ -78,29 +78,29 @@ class Noise:
         return cls(per_row * mean, per_row**2 * float(squares.var()) / n, per_row * largest)
 
 
-def contrast(found: float, *, claimed: float, effect: float, noise: Sequence[Noise], level: float) -> Evidence:
+def contrast(gap: float, *, claimed: float, effect: float, noise: Sequence[Noise], level: float) -> Evidence:
     """Test one signed difference of means against |difference| ≤ ``claimed``, with power for a gap of ``effect``.
 
     A claimed gap as wide as the effect leaves no power, so that it supports nothing.
     """
     error, df, reach = _total(noise)
     if not error > 0:
-        return Evidence("along the concept", abs(found), np.inf, 1.0, 0.0)
+        return Evidence("along the concept", abs(gap), np.inf, 1.0, 0.0)
 
     def limit(p: float) -> float:
         return claimed + error * float(stats.t.isf(p / 2, df)) + reach * float(np.log(2 / p))
 
     power = float(stats.t.sf((limit(level) - effect) / error, df)) if effect > 0 else 0.0
-    return Evidence("along the concept", abs(found), limit(level), _p_value(limit, abs(found)), power)
+    return Evidence("along the concept", abs(gap), limit(level), _p_value(limit, abs(gap)), power)
 
 
 def norm_of(
-    found: float, *, claimed: float, effect: float, noise: Sequence[Noise], directions: float, level: float
+    gap: float, *, claimed: float, effect: float, noise: Sequence[Noise], directions: float, level: float
 ) -> Evidence:
     """Test the norm of a difference of means whose noise spreads over about ``directions`` directions."""
     error, df, reach = _total(noise)
     if not error > 0:
-        return Evidence("in norm", found, np.inf, 1.0, 0.0)
+        return Evidence("in norm", gap, np.inf, 1.0, 0.0)
     k = max(directions, 1.0)
 
     def limit(p: float) -> float:
@@ -109,7 +109,7 @@ def norm_of(
     # ‖δ + noise‖² has mean δ² + 1 and variance (2 + 4δ²) / k in units of the noise
     delta, needed = effect / error, limit(level) / error
     power = float(stats.norm.sf((needed**2 - delta**2 - 1) / np.sqrt((2 + 4 * delta**2) / k))) if effect > 0 else 0.0
-    return Evidence("in norm", found, limit(level), _p_value(limit, found), power)
+    return Evidence("in norm", gap, limit(level), _p_value(limit, gap), power)
 
 
 def _total(noise: Sequence[Noise]) -> tuple[float, float, float]:
@@ -118,13 +118,13 @@ def _total(noise: Sequence[Noise]) -> tuple[float, float, float]:
     return float(np.sqrt(square)), df, max(n.reach for n in noise)
 
 
-def _p_value(limit: Callable[[float], float], found: float) -> float:
+def _p_value(limit: Callable[[float], float], gap: float) -> float:
     """Return the p at which ``limit`` equals the gap; limits fall as p grows."""
-    if found <= limit(1.0):
+    if gap <= limit(1.0):
         return 1.0
-    if found >= limit(SMALLEST_P):
+    if gap >= limit(SMALLEST_P):
         return SMALLEST_P
-    root = optimize.brentq(lambda log: limit(float(np.exp(log))) - found, np.log(SMALLEST_P), 0.0)
+    root = optimize.brentq(lambda log: limit(float(np.exp(log))) - gap, np.log(SMALLEST_P), 0.0)
     return float(np.exp(root))
 
 

@@ -129,7 +129,7 @@ def verify(steering: Certified, X: Any = None, z: Any = None) -> Verification:
     rows, labels = checked_rows(steering, X, z)
     fresh = reissued(steering, rows, labels)
     steered = steering(rows, labels)
-    level = LEVEL / (len(fresh.by_source) * len(certificate.claims))
+    level = LEVEL / max(1, len(fresh.by_source) * len(certificate.claims))
     findings: list[Finding] = []
     for label, record in fresh.by_source.items():
         certified, of_source, of_target = certificate.by_source[label], labels == label, labels == record.target

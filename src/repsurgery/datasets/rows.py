@@ -78,12 +78,12 @@ def split_files(folder: Path, endings: Iterable[str]) -> list[tuple[str, Path]]:
     """Return the files of a folder that are named after splits: train, dev, test, shards in order of their names."""
     ends = tuple(endings)
     files = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in ends]
-    found = {split: [file for file in files if split_of(file) == split] for split in ("train", "dev", "test")}
-    for split, shards in found.items():
+    by_split = {split: [file for file in files if split_of(file) == split] for split in ("train", "dev", "test")}
+    for split, shards in by_split.items():
         if len({(_head(file), file.suffix) for file in shards}) > 1:
             names = ", ".join(file.name for file in shards)
             raise DataError(f"{folder} holds the split '{split}' more than once: {names}. Keep one of them.")
-    return [(split, file) for split, shards in found.items() for file in shards]
+    return [(split, file) for split, shards in by_split.items() for file in shards]
 
 
 def _head(file: Path) -> str:
@@ -91,7 +91,7 @@ def _head(file: Path) -> str:
 
 
 def text_of(file: Path, place: str, row: Row, column: str) -> str:
-    """Return a cell as text, "" where nothing is there; a number becomes its digits, a list or the like is refused."""
+    """Return a cell as text, "" if it is missing; a number becomes its digits, and a list, dict or bytes raise."""
     value = row.get(column)
     if isinstance(value, list | dict | bytes):
         raise DataError(

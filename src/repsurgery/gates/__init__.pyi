@@ -1,4 +1,6 @@
 from .base import Gate as Gate
+from .base import ScoringGate as ScoringGate
+from .build import build_gate as build_gate
 from .calibrate import calibrate_gate as calibrate_gate
 from .rules import AlwaysGate as AlwaysGate
 from .rules import ClassifierGate as ClassifierGate

@@ -31,7 +31,7 @@ _CHUNK = 2**21
 
 @dataclass(frozen=True, slots=True)
 class Bootstrapped:
-    """A statistic, its difference to the reference's on the same rows, and the p-value of the test that there is none.
+    """A statistic, its difference to the reference's on the same rows, and the p-value of no difference.
 
     Difference and p-value are None for the reference itself. To decide whether there is a difference, use the test,
     not the interval.

@@ -13,7 +13,7 @@ from repsurgery.metrics.means import Mean
 __all__ = ["change_p_value", "holm", "inverted_p_value", "jackknife_p_value", "swapped_p_value", "tail_p_value"]
 
 SWAPS = 9999
-"""Random swaps; if there are no more than so many swaps, all of them are used."""
+"""The number of random swaps; if there are at most so many swaps in all, each is used once."""
 
 _CHUNK = 2**21
 """Numbers that are in memory at once."""

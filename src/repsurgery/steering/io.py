@@ -14,30 +14,19 @@ from repsurgery.certificates import Certificate
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
+from repsurgery.gates.base import GATES
 from repsurgery.gates.rules import gate_from_arrays
 from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.moments.moments import Precision
+from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import Origin
-from repsurgery.steering.barycenter_erasure import BarycenterErasure
-from repsurgery.steering.base import BaseSteering, GateName
-from repsurgery.steering.diagonal_transport import DiagonalTransport
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.steering.leace import LEACE
-from repsurgery.steering.mean_matching import MeanMatching
-from repsurgery.steering.midsteer import MidSteer
-from repsurgery.steering.mimic import MiMiC
 from repsurgery.steering.selection import known_label
-from repsurgery.steering.shrink import check_shrinkage
-from repsurgery.steering.trace_matching import TraceMatching
 
 __all__ = ["load", "save"]
 
 Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
-
-_ESTIMATORS: Mapping[str, type[BaseSteering]] = {
-    cls.__name__: cls
-    for cls in (BarycenterErasure, DiagonalTransport, LEACE, MeanMatching, MiMiC, MidSteer, TraceMatching)
-}
 
 
 def save(value: Saveable, path: str | os.PathLike[str]) -> None:
@@ -81,6 +70,7 @@ def _estimator_to_contents(estimator: BaseSteering) -> Contents:
     features = getattr(estimator, "feature_names_in_", None)
     header = {
         "estimator": type(estimator).__name__,
+        **_module_of(type(estimator)),
         "params": {name: _plain(name, param) for name, param in estimator.get_params(deep=False).items()},
         "features": None if features is None else list(features),
         "n_iter": getattr(estimator, "n_iter_", None),
@@ -130,8 +120,7 @@ def _steering(contents: Contents) -> SteeringFunction:
 @built_from("an estimator")
 def _estimator(contents: Contents) -> BaseSteering:
     header, arrays = contents.header, contents.arrays
-    if not isinstance(header.get("estimator"), str) or header["estimator"] not in _ESTIMATORS:
-        raise FileFormatError(f"The file holds an unknown estimator {header.get('estimator')!r}; upgrade repsurgery.")
+    estimator_class = _class_of(header)
     moments = by_class.from_contents(Contents(by_class.KIND, header["moments"], _under(arrays, "moments/")))
     steering = _steering(Contents("steering-function", header["steering"], _under(arrays, "steering/")))
     if (steering.dim, steering.classes) != (moments.dim, tuple(moments.labels)):
@@ -139,7 +128,7 @@ def _estimator(contents: Contents) -> BaseSteering:
     params, features = dict(header["params"]), header["features"]
     if "gate" in params and params["gate"] is None:
         params["gate"] = steering.gate
-    estimator = _ESTIMATORS[header["estimator"]](**params)
+    estimator = estimator_class(**params)
     _require_params(estimator, moments)
     estimator.moments_ = moments
     estimator._steering = steering
@@ -156,8 +145,27 @@ def _estimator(contents: Contents) -> BaseSteering:
     return estimator
 
 
+def _module_of(cls: type[BaseSteering]) -> dict[str, str]:
+    """Return the module of an estimator of another package; files of our own estimators do not name theirs."""
+    return {} if cls.__module__.startswith("repsurgery.") else {"module": cls.__module__}
+
+
+def _class_of(header: Mapping[str, Any]) -> type[BaseSteering]:
+    name, module = header.get("estimator"), header.get("module")
+    classes = METHODS.own().values() if module is None else (METHODS[method] for method in METHODS)
+    for cls in classes:
+        if cls.__name__ == name and module in (None, cls.__module__):
+            return cls
+    if module is None:
+        raise FileFormatError(f"The file holds an unknown estimator {name!r}; upgrade repsurgery.")
+    raise FileFormatError(
+        f"The file holds an unknown estimator {name!r} of the module {module!r}; no installed package registers it. "
+        "Install the package that does. A file of its steering_ loads without the package."
+    )
+
+
 def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
-    """Refuse parameters that `fit` would refuse, without fitting."""
+    """Raise for parameters that `fit` would reject, without fitting."""
     defaults = type(estimator)().get_params(deep=False)
     for name, value in estimator.get_params(deep=False).items():
         default = type(defaults[name])
@@ -170,10 +178,10 @@ def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
         elif not isinstance(value, Gate) and type(value) not in _SAME_TYPE.get(default, (default,)):
             raise ParameterError(f"{name} is {value!r}; its default is {defaults[name]!r}.")
     check_shrinkage(estimator.shrinkage, estimator.ridge)
-    for name, choices in (("gate", GateName), ("precision", Precision)):
-        value = getattr(estimator, name)
-        if isinstance(value, str) and value not in get_args(choices):
-            raise ParameterError(f"{name} is {value!r}; it must be one of {list(get_args(choices))}.")
+    if isinstance(estimator.gate, str):
+        GATES[estimator.gate]
+    if estimator.precision not in get_args(Precision):
+        raise ParameterError(f"precision is {estimator.precision!r}; it must be one of {list(get_args(Precision))}.")
 
 
 _SAME_TYPE: Mapping[type, tuple[type, ...]] = {float: (float, int), int: (int, float)}

@@ -29,9 +29,11 @@ def test_what_is_as_usual_is_left_out_of_the_name():
     [
         ("mean", "a method and a scope"),
         ("", "a method and a scope"),
-        ("median all", "choose one of mean"),
+        ("median all", "choose one of barycenter"),
         ("mean some", "choose one of selective"),
         ("mean all fit=first", "choose one of last"),
+        ("mean selective gate=oracle", "choose one of calibrated, always"),
+        ("mimic all shrinkage=oracle", "choose one of preset, ledoit-wolf"),
         ("mean all strength=-1", "at least 0"),
         ("mean all strength=inf", "at least 0"),
         ("mean all strength=nan", "at least 0"),

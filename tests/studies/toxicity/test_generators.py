@@ -118,7 +118,7 @@ def test_a_line_is_its_name():
 
 
 def test_two_generators_with_one_name_are_refused():
-    with pytest.raises(ParameterError, match="another name"):
+    with pytest.raises(ParameterError, match="rename one"):
 
         @GENERATORS.register("word-penalty")
         class Other(TextGenerator):

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 import repsurgery as rs
 from repsurgery.arrays import Vector, row_blocks
 from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.studies.fairness.rows import Part, StudyRows
-from repsurgery.studies.fairness.spec import StudySpec
+from repsurgery.studies.fairness.spec import StudySpec, parse_method
 
 __all__ = ["Steered", "balancing_weights", "steer_rows"]
 
@@ -81,23 +82,13 @@ def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
 
 
 def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
-    pair: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate}
-    match method:
-        case "mean":
-            return rs.MeanMatching(**pair)
-        case "mimic":
-            return rs.MiMiC(**pair, shrinkage="ridge", ridge=spec.ridge)
-        case "mimic-oas":
-            return rs.MiMiC(**pair, shrinkage="oas")
-        case "trace":
-            return rs.TraceMatching(**pair)
-        case "diagonal":
-            return rs.DiagonalTransport(**pair)
-        case "midsteer":
-            return rs.MidSteer(**pair)
-        case "barycenter":
-            return rs.BarycenterErasure(gate=gate)
-    return rs.LEACE()
+    parsed = parse_method(method)
+    if parsed is None:
+        raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    estimator, shrinkage = parsed
+    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["shrinkage"] = shrinkage or estimator.study_shrinkage
+    return estimator(**{name: params[name] for name in estimator().get_params() if name in params})
 
 
 def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from repsurgery.errors import ParameterError
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.studies.common.checked import (
     Checked,
     Count,
@@ -18,20 +20,8 @@ from repsurgery.studies.common.checked import (
 )
 from repsurgery.studies.common.options import options_toml, read_options
 
-__all__ = ["METHOD_NAMES", "PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
+__all__ = ["PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
 
-METHOD_NAMES = (
-    "base",
-    "leace",
-    "mean",
-    "mimic",
-    "mimic-oas",
-    "trace",
-    "diagonal",
-    "midsteer",
-    "barycenter",
-    "xian",
-)
 Truth = Literal["gold", "predicted"]
 
 
@@ -58,7 +48,7 @@ class StudySpec(Checked):
     components_from : {"train", "all"}
         The rows whose principal components are used.
     methods : tuple of str
-        "base" is always the first.
+        "xian" and names of `METHODS`, also with a shrinkage appended ("mimic-oas"); "base" always comes first.
     source, target : str
         The concept that is steered, and the concept it is steered to.
     fit_labels, train_labels, test_labels : {"gold", "predicted"}
@@ -152,9 +142,12 @@ class StudySpec(Checked):
     @field_validator("methods")
     @classmethod
     def _require_known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [name for name in methods if name not in METHOD_NAMES]
+        unknown = [name for name in methods if name not in ("base", "xian") and parse_method(name) is None]
         if unknown:
-            raise ParameterError(f"there are no methods {unknown}; choose from {', '.join(METHOD_NAMES)}.")
+            raise ParameterError(
+                f"there are no methods {unknown}; choose from base, xian, {', '.join(METHODS)}, or append a shrinkage "
+                "to a method, as in mimic-oas."
+            )
         return tuple(dict.fromkeys(("base", *methods)))
 
     @model_validator(mode="after")
@@ -204,6 +197,15 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("dialect", "released"): _DIALECT_RELEASED,
 }
 """What each preset changes in the defaults of `StudySpec`."""
+
+
+def parse_method(name: str) -> tuple[type[BaseSteering], str | None] | None:
+    """Return the estimator of a method, and the shrinkage appended to its name; None for an unknown name."""
+    if name in METHODS:
+        return METHODS[name], None
+    endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
+    pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
+    return next(((METHODS[method], ending) for method, ending in pairs if method in METHODS), None)
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:

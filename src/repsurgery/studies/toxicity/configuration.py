@@ -5,15 +5,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from repsurgery.errors import ParameterError
+from repsurgery.gates.base import GATES
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.registry import Registry
+from repsurgery.steering.base import METHODS
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 
 __all__ = ["Configuration", "needed_sites", "parse_configuration", "parse_line"]
 
-Method = Literal["mean", "mimic", "leace", "trace", "diagonal"]
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
-GateName = Literal["nearest-mean", "calibrated"]
-Shrinkage = Literal["preset", "none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,19 @@ class Configuration:
 
     Attributes
     ----------
-    method : {"mean", "mimic", "leace", "trace", "diagonal"}
+    method : str
+        A name of `METHODS`.
     scope : {"selective", "all"}
         Steer only the vectors that the gate classifies as toxic, or every vector.
     fit : {"last", "tokens", "on-policy"}
         The vectors on which the map is fitted: the last token of each labelled text (the paper), every token of it, or
         every step of the model's own continuations of training prompts, labelled by the first scorer.
-    gate : {"nearest-mean", "calibrated"}
-        The paper's gate, or the discriminant direction of the fit with a threshold that lets the gate fire on a stated
-        share of the clean steps of the model's own continuations.
+    gate : str
+        A name of `GATES`, such as "nearest-mean", the paper's gate; or "calibrated", the discriminant direction of the
+        fit with a threshold that lets the gate fire on a stated share of the clean steps of the model's own
+        continuations.
     shrinkage : str
-        Shrinkage of the covariances; "preset" uses the study's.
+        A name of `SHRINKAGES`, for the covariances; "preset" uses the study's.
     strength : float
         Position on the geodesic from the identity (0) to the map (1), or beyond it.
     site : str
@@ -47,11 +50,11 @@ class Configuration:
     'mimic selective fit=on-policy strength=0.5'
     """
 
-    method: Method
+    method: str
     scope: Scope
     fit: Fit = "last"
-    gate: GateName = "nearest-mean"
-    shrinkage: Shrinkage = "preset"
+    gate: str = "nearest-mean"
+    shrinkage: str = "preset"
     strength: float = 1.0
     site: str = "final"
     rows: int = 0
@@ -67,9 +70,8 @@ class Configuration:
 def parse_line(words: str) -> Configuration | GeneratorLine:
     """Read a configuration line: a registered generator with its options, or a steering."""
     first = words.split()[:1]
-    if first and first[0] not in _CHOICES["method"] and first[0] in GENERATORS:
-        return parse_generator_line(words)
-    return parse_configuration(words)
+    rival = first and first[0] not in METHODS and first[0] in GENERATORS
+    return parse_generator_line(words) if rival else parse_configuration(words)
 
 
 def parse_configuration(words: str) -> Configuration:
@@ -88,8 +90,14 @@ def parse_configuration(words: str) -> Configuration:
         values[name] = _value(words, name, value)
     for name, allowed in _CHOICES.items():
         if values.get(name, allowed[0]) not in allowed:
-            rivals = _rivals() if name == "method" else ""
-            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}{rivals}.")
+            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
+    for name, (registry, extra) in _REGISTRIES.items():
+        if name not in values or values[name] in extra:
+            continue
+        if values[name] not in registry:
+            choices = ", ".join((*extra, *registry)) + (_rivals() if name == "method" else "")
+            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
+        registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     return Configuration(**values)
@@ -107,6 +115,11 @@ def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+}
+_REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
+    "method": (METHODS, ()),
+    "gate": (GATES, ("calibrated",)),
+    "shrinkage": (SHRINKAGES, ("preset",)),
 }
 _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
 

@@ -1,19 +1,18 @@
 """`TextGenerator`: anything that continues prompts. Steering is one implementation; a rival is another, in one file.
 
-A rival is a file in ``rivals`` that subclasses `TextGenerator` and registers it in `GENERATORS`. The first word of a
-configuration line chooses it; the study then writes, judges and reports it like every other row.
+A rival is a file in ``rivals``, or a plugin with the entry point ``repsurgery.generators``, that subclasses
+`TextGenerator` and registers it in `GENERATORS`. The first word of a configuration line chooses it; the study then
+writes, judges and reports it like every other row.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from repsurgery.errors import ParameterError
-from repsurgery.studies.toxicity import rivals
+from repsurgery.registry import Registry
 
 if TYPE_CHECKING:
     from repsurgery.studies.toxicity.data import StudyTexts
@@ -147,29 +146,13 @@ class TextGenerator(ABC):
         """
 
 
-Generator = TypeVar("Generator", bound=type[TextGenerator])
-
-
-class _Generators(dict[str, type[TextGenerator]]):
-    """Classes by name; the modules of ``rivals`` register themselves when a name is looked up."""
-
-    def register(self, name: str) -> Callable[[Generator], Generator]:
-        """Return a class decorator that registers a `TextGenerator` under ``name``."""
-
-        def decorate(kind: Generator) -> Generator:
-            if self.setdefault(name, kind) is not kind:
-                raise ParameterError(f"There is a generator {name!r} already. Register this one under another name.")
-            return kind
-
-        return decorate
-
-    def __contains__(self, name: object) -> bool:
-        for module in iter_modules(rivals.__path__, f"{rivals.__name__}."):
-            import_module(module.name)
-        return super().__contains__(name)
-
-
-GENERATORS = _Generators()
+GENERATORS: Registry[type[TextGenerator]] = Registry(
+    "generator",
+    home=f"{__package__}.rivals",
+    group="repsurgery.generators",
+    needs="a subclass of TextGenerator",
+    accepts=lambda value: isinstance(value, type) and issubclass(value, TextGenerator),
+)
 """The rivals of steering by the first word of their configuration lines."""
 
 

@@ -19,19 +19,18 @@ from repsurgery.errors import (
     ParameterError,
 )
 from repsurgery.files import digest_of
-from repsurgery.gates import Gate
-from repsurgery.gates.from_moments import lda, nearest_mean
-from repsurgery.gates.rules import LinearGate
+from repsurgery.gates import Gate, LinearGate
+from repsurgery.gates.base import GATES
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
-from repsurgery.steering.base import BaseSteering
-from repsurgery.steering.shrink import shrink_classes, shrunk_covariance
+from repsurgery.registry import reads
+from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.configuration import Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
-from repsurgery.workflows.fit import METHODS
 
 __all__ = ["Fitted", "fit_configuration"]
 
@@ -60,13 +59,14 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
     c = configuration
     data = _data(c, vectors)
     gate = _gate(c, data, vectors, spec)
-    behind_gate = c.method == "leace" and c.scope == "selective"
-    claims = c.strength == 1 and not behind_gate
     # a probe that separates the classes takes the logarithm of 0; the certificate states gains, and the report shows it
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
         est = _estimator(c, spec, gate)
         est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
+        # a map for every class behind a gate is no longer what its method makes claims about
+        behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
+        claims = c.strength == 1 and not behind_gate
         function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
         fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
@@ -95,33 +95,24 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
-    params: dict[str, Any] = {}
-    if c.method != "leace":
-        params = {"source": spec.source, "target": spec.target, "gate": gate}
-    if c.shrinkage != "preset":
-        params |= {"shrinkage": c.shrinkage, "ridge": spec.ridge}
-    elif c.method == "mimic":
-        params |= {"shrinkage": "ridge", "ridge": spec.ridge}
-    return METHODS[c.method](**params)
+    method = METHODS[c.method]
+    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
+    return method(**{name: params[name] for name in method().get_params() if name in params})
 
 
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:
     if c.scope == "all":
         return "always"
-    moments = data if isinstance(data, ClassMoments) else ClassMoments.of(data.X, data.z)
-    if c.gate == "nearest-mean":
-        return _gate_rule("nearest-mean", moments)
+    name = "lda" if c.gate == "calibrated" else c.gate
+    shrinkage = "oas" if "covariance" in reads(GATES[name]) else None
+    rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
+    gate = rs.build_gate(name, *rows, shrinkage=shrinkage)
+    if c.gate != "calibrated" or not isinstance(gate, LinearGate):
+        return gate
     policy = vectors.policy[c.site]
     clean = policy.X[policy.z == spec.target]
-    return rs.calibrate_gate(_gate_rule("lda", moments), clean, source=spec.source, rate=spec.false_steer_rate)
-
-
-def _gate_rule(name: str, moments: ClassMoments) -> LinearGate:
-    """Return the gate that ``moments`` give: nearest mean, or linear discriminant analysis shrunk by OAS."""
-    if name == "nearest-mean":
-        return nearest_mean(moments)
-    shrinkages = shrink_classes("oas", 0.0, moments, None)
-    return lda(moments, lambda label: shrunk_covariance(moments[label], shrinkages[label]))
+    return rs.calibrate_gate(gate, clean, source=spec.source, rate=spec.false_steer_rate)
 
 
 def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.SteeringFunction:
