@@ -8,10 +8,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "common.report.certificates": ["certificate_table"],
         "common.report.describe": ["describe"],
         "common.report.tables": ["Table"],
-        "demo.page": ["write_report"],
-        "demo.tables": ["certificates_table", "outcomes_table"],
         "fairness.report.tables": ["result_tables"],
-        "page": ["write_study_report"],
+        "page": ["write_report", "write_study_report"],
+        "toxicity.report.outcomes": ["certificates_table", "outcomes_table"],
         "toxicity.report.tables": ["toxicity_tables"],
     },
 )

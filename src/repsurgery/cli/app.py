@@ -25,7 +25,7 @@ VERBS = (
     *("demo", "guarantees", "reproduce", "report", "lm-eval"),
 )
 """The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
-RESUMABLE = ("moments", "reproduce")
+RESUMABLE = ("demo", "moments", "reproduce")
 """Verbs that store finished work and continue from it when they are run again."""
 
 

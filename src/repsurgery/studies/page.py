@@ -17,7 +17,7 @@ from repsurgery.studies.toxicity.record import ToxicityRecord
 from repsurgery.studies.toxicity.report.facts import toxicity_summary_table
 from repsurgery.studies.toxicity.report.section import toxicity_sections
 
-__all__ = ["REPORT_FILES", "write_study_report"]
+__all__ = ["REPORT_FILES", "write_report", "write_study_report"]
 
 REPORT_FILES = ("index.html", "report.md", "*.svg")
 """Patterns of the names of the files in a report's folder."""
@@ -26,6 +26,11 @@ _LEAD = (
     "All numbers below come from records of studies. This page computes only verdicts and adjusted p-values, and the "
     "intervals and tests that older records lack."
 )
+
+
+def write_report(record: Record, folder: str | os.PathLike[str]) -> Path:
+    """Write the report of one record; see `write_study_report`."""
+    return write_study_report([record], folder)
 
 
 def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]) -> Path:

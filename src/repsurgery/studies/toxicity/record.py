@@ -8,7 +8,15 @@ from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import Checked, Several, checked, field_validator
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["Configured", "Example", "ToxicityRecord"]
+__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord", "is_demo"]
+
+WRITING = "writing, "
+"""The keys of ``seconds`` that begin so give the time of one configuration within the step of writing."""
+
+
+def is_demo(spec: Mapping[str, Any]) -> bool:
+    """Return whether these options are those of a demonstration, which reproduces no published figure."""
+    return str(spec.get("preset")).startswith("demo")
 
 
 @checked(RecordError, finite=False)

@@ -20,7 +20,8 @@ from repsurgery.studies.common.checked import (
     model_validator,
 )
 from repsurgery.studies.common.options import options_toml, read_options
-from repsurgery.studies.toxicity.configuration import Configuration, parse_configuration
+from repsurgery.studies.toxicity.configuration import Configuration, parse_line
+from repsurgery.studies.toxicity.generators import GeneratorLine
 
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
@@ -34,11 +35,12 @@ class ToxicitySpec(Checked):
     Attributes
     ----------
     experiment : "toxicity"
-    preset : {"paper", "local"}
-        The source of the other defaults: the paper's protocol on GPT-2 large, or the same protocol on the embedded
-        model, at a size that a laptop can run.
+    preset : {"paper", "local", "demo", "demo-quick"}
+        The source of the other defaults: the paper's protocol on GPT-2 large; the same protocol on the embedded model,
+        at a size that a laptop can run; or the demonstration, from rude to courteous on embedded texts, in a few
+        minutes or in about one.
     data : str
-        The labelled texts: "jigsaw", "paradetox", or the path of a table.
+        The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
         Columns of a table.
     source, target : str
@@ -62,7 +64,7 @@ class ToxicitySpec(Checked):
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
-        "real-toxicity-prompts", or a JSONL file.
+        "real-toxicity-prompts", "courtesy" (embedded), or a JSONL file.
     prompt_count : int
         Number of evaluation prompts, drawn with ``seed``.
     reserved_prompts : int
@@ -73,7 +75,7 @@ class ToxicitySpec(Checked):
     samples, tokens, top_p, temperature
         Continuations per prompt, tokens of each, and the parameters of sampling.
     configurations : tuple of str
-        See `parse_configuration`; the base model always comes first.
+        See `parse_line`; the base model always comes first.
     scorers : tuple of str
         See `scorers.load_scorer`; the first one labels on-policy texts and comes first in the tables.
     fluency : str
@@ -96,7 +98,7 @@ class ToxicitySpec(Checked):
     """
 
     experiment: Literal["toxicity"]
-    preset: Literal["paper", "local"]
+    preset: Literal["paper", "local", "demo", "demo-quick"]
     data: str = "jigsaw"
     text: str = "text"
     label: str = "label"
@@ -136,7 +138,7 @@ class ToxicitySpec(Checked):
     @field_validator("configurations")
     @classmethod
     def _canonical(cls, configurations: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(parse_configuration(words).name for words in configurations))
+        return tuple(dict.fromkeys(parse_line(words).name for words in configurations))
 
     @model_validator(mode="after")
     def _require_consistent(self) -> "ToxicitySpec":
@@ -156,10 +158,36 @@ class ToxicitySpec(Checked):
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         return self
 
-    def parsed(self) -> list[Configuration]:
-        """Return the configurations without the base."""
-        return [parse_configuration(words) for words in self.configurations]
+    def lines(self) -> list[Configuration | GeneratorLine]:
+        """Return every configuration line, without the base: steerings and rivals."""
+        return [parse_line(words) for words in self.configurations]
 
+    def parsed(self) -> list[Configuration]:
+        """Return the configurations that steer."""
+        return [line for line in self.lines() if isinstance(line, Configuration)]
+
+
+_DEMO = {
+    "data": "courtesy",
+    "source": "rude",
+    "target": "courteous",
+    "max_length": 64,
+    "fit_rows": 200,
+    "held_out": 60,
+    "prompts": "courtesy",
+    "prompt_count": 15,
+    "prompt_toxicity": 0.0,
+    "samples": 3,
+    # 200 texts in 576 dimensions leave every class covariance singular
+    "configurations": tuple(words if words.startswith("mean") else f"{words} shrinkage=oas" for words in TABLE),
+    "scorers": ("linear",),
+    "fluency_prompts": 0,
+    "wikitext_documents": 0,
+    "neutral": 4,
+    "gate_prompts": 15,
+    "examples": 15,
+}
+_QUICK = {"fit_rows": 60, "held_out": 20, "prompt_count": 4, "samples": 2, "tokens": 10, "neutral": 2}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
@@ -171,6 +199,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "wikitext_documents": -1,
     },
     "local": {"fit_rows": 4000},
+    "demo": _DEMO,
+    "demo-quick": {**_DEMO, **_QUICK},
 }
 """What each preset changes in the defaults of `ToxicitySpec`."""
 

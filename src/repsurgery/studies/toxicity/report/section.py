@@ -1,9 +1,10 @@
 """The sections of toxicity studies in a report."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
-from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
 from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
@@ -19,7 +20,7 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
     return [
         build_section(
             number,
-            record,
+            replace(record, seconds=_steps(record)),
             title,
             results=toxicity_tables(record),
             figures=_figures(toxicity_with_tests(record)),
@@ -28,6 +29,10 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
         )
         for number, (record, title) in enumerate(zip(records, names, strict=True), first)
     ]
+
+
+def _steps(record: ToxicityRecord) -> dict[str, float]:
+    return {step: value for step, value in record.seconds.items() if not step.startswith(WRITING)}
 
 
 def _figures(record: ToxicityRecord) -> Iterator[Figure]:
