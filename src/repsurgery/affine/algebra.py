@@ -65,7 +65,7 @@ def check_strength(t: float) -> float:
     strength = finite_strength(t)
     if not 0 <= strength <= 1:
         warnings.warn(
-            f"strength {strength:g} lies outside [0, 1]: this extrapolates beyond the geodesic, and no guarantee holds there.",
+            f"strength {strength:g} lies outside [0, 1]: this leaves the geodesic, and no guarantee holds there.",
             ExtrapolationWarning,
             stacklevel=3,
         )
