@@ -1,13 +1,10 @@
 """`BaseSteering`: what all estimators share, from statistics to a certified steering function; `METHODS`: by name."""
 
 import copy
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,16 +16,7 @@ from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.certificates.from_rows import certify
 from repsurgery.certificates.verify import verify
-from repsurgery.errors import (
-    ConceptWarning,
-    GainWarning,
-    InfeasibleWarning,
-    LabelError,
-    ParameterError,
-    RowsNeededError,
-    SeveralMapsError,
-    ShapeError,
-)
+from repsurgery.errors import LabelError, ParameterError, RowsNeededError, SeveralMapsError, ShapeError
 from repsurgery.gates import Gate
 from repsurgery.gates.build import make_gate, require_no_rows
 from repsurgery.moments import ClassMoments
@@ -36,13 +24,11 @@ from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import SHRINKAGES, FitRows, check_shrinkage, ridge_read
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.registry import Registry, reads
+from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 
 __all__ = ["METHODS", "BaseSteering"]
 
-GAIN_LIMIT = 100.0
-COMPOSITES = ("sklearn.pipeline", "sklearn.compose", "sklearn.model_selection")
-"""Modules whose estimators fit others, and route the concept to them where routing is enabled."""
 METHODS: Registry[type["BaseSteering"]] = Registry(
     "method",
     home="repsurgery.steering",
@@ -172,13 +158,8 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
 
     def _concept(self, X: Rows, y: Any, concept: Any, sample_weight: Any) -> tuple[list[Label], Any, Any]:
         name = type(self).__name__
-        if concept is None and y is not None and get_config()["enable_metadata_routing"] and _called_by_composite():
-            warnings.warn(
-                f"The pipeline or search that fits {name} passed no concept, so y is used, although it is the task's "
-                "label there. Pass concept=z to the outermost fit, also where y is the concept.",
-                ConceptWarning,
-                stacklevel=4,
-            )
+        if concept is None and y is not None:
+            warn_of_missing_concept(name)
         labels, codes = check_labels(y if concept is None else concept, len(X), caller=name)
         return labels, codes, check_weights(sample_weight, len(X), caller=name)
 
@@ -206,7 +187,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
         by_class = {c: solutions[c if c in solutions else EVERYBODY] for c in moments if {c, EVERYBODY} & {*solutions}}
         certificate = issue(method, moments, by_class)
-        _warn(certificate)
+        warn_of_certificate(certificate)
         return steering.sealed(certificate)
 
     # -- what was learned ------------------------------------------------------------------------------------------
@@ -316,31 +297,3 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _called_by_composite() -> bool:
-    """Whether a pipeline, column transformer or search of scikit-learn is fitting, and not the user."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_globals.get("__name__", "").startswith(COMPOSITES):
-            return True
-    return False
-
-
-def _warn(certificate: Certificate) -> None:
-    if not certificate.feasible:
-        warnings.warn(
-            f"{certificate.method}: no affine map reaches the target covariance: the source spans too few directions "
-            f"(see certificate_.by_source). The closest one was taken; residual {certificate.covariance_gap:.2g},"
-            f" bound {certificate.residual_bound:.2g}. Add source rows, or choose a shrinkage.",
-            InfeasibleWarning,
-            stacklevel=5,
-        )
-    if certificate.gain > GAIN_LIMIT:
-        warnings.warn(
-            f"{certificate.method}: the map stretches some direction {certificate.gain:.3g}-fold, so that noise in new "
-            "data grows as much. Add source rows, or choose shrinkage='oas'.",
-            GainWarning,
-            stacklevel=5,
-        )
