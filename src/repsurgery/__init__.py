@@ -1,4 +1,4 @@
-"""Steer and erase concepts in representations by optimal affine maps with measured, verifiable certificates."""
+"""Steer and erase concepts in representations with optimal affine maps and measured, verifiable certificates."""
 
 import lazy_loader
 

@@ -94,3 +94,8 @@ def test_errors_name_flags(run, words, error):
     result = run(*words)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {error}")
+
+
+def test_help_shows_defaults_that_depend_on_other_inputs(run):
+    assert "[default: (smollm2-135m)]" in " ".join(run("fit", "--help").stdout.split())
+    assert "one per core" in run("moments", "--help").stdout

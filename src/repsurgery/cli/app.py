@@ -144,4 +144,4 @@ def repsurgery_command(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Steer and erase concepts in language models by affine maps with measured, verifiable certificates."""
+    """Steer and erase concepts in language models with affine maps and measured, verifiable certificates."""

@@ -18,7 +18,7 @@ def demo(
     model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
     seed: Annotated[int, typer.Option(help="Random seed; equal seeds give equal texts.")] = 0,
 ) -> None:
-    """Steer a real model from rude to courteous by three methods, and report the effect of each."""
+    """Steer a real model from rude to courteous with three methods, and report the effect of each."""
     check_output_folder(out, inputs=[Path(model)], writes=("index.html", "report.md", "*.svg"))
     console = Console()
     console.print("[bold]Preparing[/]: PyTorch and Transformers")

@@ -45,10 +45,10 @@ def fit(
     text_column: Annotated[str, typer.Option(help="Column that holds the texts.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column that holds the labels.")] = "label",
     model: Annotated[
-        str | None, typer.Option(help="Embedded name, folder, or hub id.  [default: smollm2-135m]")
+        str | None, typer.Option(help="Embedded name, folder, or hub id.", show_default="smollm2-135m")
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.  [default: final]")
+        str | None, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.", show_default="final")
     ] = None,
     method: Annotated[
         str, _name("repsurgery.steering.base:METHODS", "Estimator, such as mimic, mean or leace.")
@@ -67,7 +67,10 @@ def fit(
     ] = None,
     ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
     pooling: Annotated[
-        Pooling | None, typer.Option(help="Which tokens are read; all reads every token.  [default: last]")
+        Pooling | None,
+        typer.Option(
+            help="How the token states of a text become rows; all makes every token a row.", show_default="last"
+        ),
     ] = None,
     max_length: Annotated[int | None, typer.Option(help="Largest number of tokens to read of a text.")] = None,
     strength: Annotated[

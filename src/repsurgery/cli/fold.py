@@ -14,11 +14,11 @@ def fold(
     out: Annotated[Path, typer.Option(help="Output folder, new or empty.")],
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
     site: Annotated[
-        str | None, typer.Option(help="Site where the map acts.  [default: the site in the file, else final]")
+        str | None, typer.Option(help="Site where the map acts.", show_default="the site in the file, else final")
     ] = None,
     strength: Annotated[
         float | None,
-        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.  [default: as in the file, else 1]"),
+        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in the file, else 1"),
     ] = None,
     every_vector: Annotated[
         bool, typer.Option("--every-vector", help="Fold the map without its gate; it then acts on every vector.")

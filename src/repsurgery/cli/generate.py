@@ -11,21 +11,23 @@ Positions = Literal["all", "generated", "prompt", "last"]
 
 
 def generate(
-    files: Annotated[list[Path], typer.Argument(help="Steering files written by fit or save; each steers alone.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Steering files written by fit or save; each is applied separately.")
+    ],
     prompt: Annotated[list[str] | None, typer.Option(help="A prompt. Repeat it for several.")] = None,
     prompts_file: Annotated[Path | None, typer.Option(help="Text file with one prompt per line.")] = None,
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
     site: Annotated[
         list[str] | None,
-        typer.Option(help="One site for all files, or one for each.  [default: the site in each file, else final]"),
+        typer.Option(help="One site for all files, or one for each.", show_default="the site in each file, else final"),
     ] = None,
     strength: Annotated[
         float | None,
-        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.  [default: as in each file, else 1]"),
+        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in each file, else 1"),
     ] = None,
     positions: Annotated[
         Positions | None,
-        typer.Option(help="Token positions that are steered.  [default: as in each file, else all]"),
+        typer.Option(help="Token positions that are steered.", show_default="as in each file, else all"),
     ] = None,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations per prompt.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of each continuation, in tokens.")] = 20,

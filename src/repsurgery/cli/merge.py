@@ -12,7 +12,7 @@ def merge(
     files: Annotated[list[Path], typer.Argument(help="Files of moments of different rows.")],
     out: Annotated[Path, typer.Option(help="Output file.")],
 ) -> None:
-    """Add the moments in several files. Files that contain the same rows are refused where their origins show it."""
+    """Add the moments in several files. Refuses files that are known to share rows."""
     from repsurgery.scale import merge_files
 
     total = merge_files(files, out)

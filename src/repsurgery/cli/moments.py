@@ -35,12 +35,12 @@ def moments(
     ] = None,
     split: Annotated[str, typer.Option(help="Split of a Hugging Face data set.")] = "train",
     engine: Annotated[Engine, typer.Option(help="Execution engine.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="Number of workers.  [default: one per core]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of workers.", show_default="one per core")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray or Dask cluster.  [default: start one on this machine]")
+        str | None, typer.Option(help="Address of a Ray or Dask cluster.", show_default="start one on this machine")
     ] = None,
     batch_rows: Annotated[
-        int | None, typer.Option(help="Rows in memory at a time.  [default: about 8 MiB of rows]")
+        int | None, typer.Option(help="Rows in memory at a time.", show_default="about 8 MiB of rows")
     ] = None,
     rows_per_shard: Annotated[
         int | None, typer.Option(help="Split larger files into shards of this many rows, so that workers share them.")
@@ -49,7 +49,7 @@ def moments(
         bool, typer.Option("--skip-non-finite", help="Skip rows with NaN or infinity instead of refusing them.")
     ] = False,
     work_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the moments of finished shards.  [default: OUT.work]")
+        Path | None, typer.Option(help="Folder for the moments of finished shards.", show_default="OUT.work")
     ] = None,
 ) -> None:
     """Compute per-class moments from sharded data. Re-run to resume."""

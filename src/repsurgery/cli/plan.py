@@ -21,12 +21,12 @@ def plan(
     width: Annotated[int, typer.Option(help="Features per row.")],
     classes: Annotated[int, typer.Option(help="Number of concept labels.")] = 2,
     workers: Annotated[
-        list[int] | None, typer.Option(help="Workers. Repeat it for one line each.  [default: 1, 8 and 64]")
+        list[int] | None, typer.Option(help="Number of workers; repeat it to compare.", show_default="1, 8 and 64")
     ] = None,
     storage: Annotated[Storage, typer.Option(help="Number format of the rows on disk.")] = "float32",
     shards: Annotated[int, typer.Option(help="Number of shards: files, or pieces made by --rows-per-shard.")] = 256,
     measure: Annotated[
-        Path | None, typer.Option(help="Measure the rates of this machine for some seconds, using this folder.")
+        Path | None, typer.Option(help="Measure the speed of this machine for a few seconds, using this folder.")
     ] = None,
 ) -> None:
     """Estimate the time, memory, disk and network that computing moments needs."""

@@ -41,7 +41,7 @@ def reproduce(
         ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the named data.  [default: the variable REPSURGERY_DATA]")
+        Path | None, typer.Option(help="Folder of the named data.", show_default="the variable REPSURGERY_DATA")
     ] = None,
     spec: Annotated[
         Path | None, typer.Option(help="TOML file with experiment, preset and options that differ from the preset.")
@@ -51,9 +51,9 @@ def reproduce(
         typer.Option("--set", help="Any option of the study, such as --set early_stopping=true. Repeatable."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the record.")] = Path("experiments/results"),
-    report: Annotated[Path | None, typer.Option(help="Folder for the report.  [default: no report]")] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for the report.", show_default="no report")] = None,
     work_dir: Annotated[
-        Path | None, typer.Option(help="Folder for encodings and finished stages.  [default: the cache]")
+        Path | None, typer.Option(help="Folder for encodings and finished stages.", show_default="the cache")
     ] = None,
 ) -> None:
     """Run a study and write its record. Re-run to resume."""
