@@ -32,7 +32,8 @@ Array = TypeVar("Array", bound=NDArray[Any])
 def finite_result(what: str, remedy: str) -> Iterator[None]:
     """Raise a `NonFiniteError` if the block, which computes a map from finite maps, overflows float64.
 
-    The message names what is computed (``what``, such as "The composition") and the ``remedy``. NumPy's own warnings are suppressed.
+    The message names what is computed (``what``, such as "The composition") and the ``remedy``. NumPy's own warnings
+    are suppressed.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
