@@ -19,6 +19,7 @@ from benchmarks import (
     hook_cost,
     identical_samples,
     identity,
+    import_cost,
     leace_fit,
     logistic_regression,
     machine,
@@ -38,6 +39,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "leace_fit": leace_fit,
         "accuracy": accuracy,
         "memory": memory,
+        "import_cost": import_cost,
     },
     "lm": {
         "hook_cost": hook_cost,

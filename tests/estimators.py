@@ -1,13 +1,5 @@
 """Every estimator, for tests that all of them must pass."""
 
-import repsurgery as rs
+from repsurgery.steering.base import METHODS
 
-ALL = [
-    rs.MeanMatching,
-    rs.MiMiC,
-    rs.TraceMatching,
-    rs.DiagonalTransport,
-    rs.MidSteer,
-    rs.LEACE,
-    rs.BarycenterErasure,
-]
+ALL = list(METHODS.own().values())

@@ -19,7 +19,7 @@ from repsurgery.gates import LinearGate, MLPGate, QuadraticGate
 from repsurgery.gates.rules import AlwaysGate
 from repsurgery.scale.reduce.parts import part_name, read_part, read_receipt, write_part
 from repsurgery.scale.shards.counting import Counted, NonFinite
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 from repsurgery.studies.common.report.describe import describe
 from tests.strategies import make_concept
 
@@ -52,8 +52,7 @@ def read_as_part(path):
 
 
 def read_as_receipt(path):
-    path.replace(path.with_name(part_name(IDENTITY)))
-    json.dumps(read_receipt(path.parent, IDENTITY).counts)
+    json.dumps(read_receipt(path, IDENTITY).counts)
     return ()
 
 

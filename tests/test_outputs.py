@@ -50,8 +50,8 @@ def test_a_place_that_cannot_be_written_is_named(table):
         (table.parent, "is a folder; give the name of a file in it"),
         (table.parent / "none" / "f", "There is no folder .*none.* Create it first"),
         (table / "f", "There is no folder .*t.csv"),
-        (table.parent / "fifo", "no regular file"),
-        ("/dev/null", "no regular file"),
+        (table.parent / "fifo", "not a regular file"),
+        ("/dev/null", "not a regular file"),
     ):
         with pytest.raises(OutputError, match=told):
             check_output(out)
@@ -79,7 +79,7 @@ def test_a_folder_without_permission_is_named():
     done = subprocess.run([sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=False)
     if done.stderr == "kept\n":
         pytest.skip("the superuser cannot give up its rights here")
-    assert done.stdout.splitlines() == ["Nothing can be written into /. Name another folder."] * 2, done.stderr
+    assert done.stdout.splitlines() == ["The folder / is not writable. Name another folder."] * 2, done.stderr
 
 
 def test_folders_are_made_later_and_files_are_no_folders(table):

@@ -59,13 +59,13 @@ def test_every_cut_of_a_pickle_is_an_error(tmp_path):
     whole = pickle.dumps(PLAIN)
     for end in range(len(whole)):
         (tmp_path / "p.pickle").write_bytes(whole[:end])
-        with pytest.raises(DataError, match="cut off or no pickle"):
+        with pytest.raises(DataError, match="truncated or not a pickle"):
             read_plain_pickle(tmp_path / "p.pickle")
 
 
 def test_other_bytes_and_no_file_are_errors(tmp_path):
     (tmp_path / "p.pickle").write_bytes(b"<html>not found</html>")
-    with pytest.raises(DataError, match="no pickle"):
+    with pytest.raises(DataError, match="not a pickle"):
         read_plain_pickle(tmp_path / "p.pickle")
     with pytest.raises(DataError, match="There is no file"):
         read_plain_pickle(tmp_path / "none.pickle")
@@ -101,7 +101,7 @@ def test_a_pickle_cannot_alter_a_built_in_stand_in(tmp_path):
     # builds no object, but sets an attribute on what is found under the name itself
     (tmp_path / "p.pickle").write_bytes(b"cm\nT\n(N}S'mark'\nI1\nstb.")
     for stand_in in (dict, SimpleNamespace, ()):
-        with pytest.raises(DataError, match="cut off or no pickle"):
+        with pytest.raises(DataError, match="truncated or not a pickle"):
             read_plain_pickle(tmp_path / "p.pickle", {"m.T": stand_in})
         assert not hasattr(stand_in, "mark")
 

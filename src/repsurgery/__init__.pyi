@@ -13,6 +13,9 @@ from .affine import Translation as Translation
 from .affine import compose as compose
 from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
+from .certificates.from_rows import certify as certify
+from .certificates.verify import verify as verify
+from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
 from .moments import ClassMoments as ClassMoments
 from .moments import Moments as Moments
@@ -26,8 +29,6 @@ from .steering import MiMiC as MiMiC
 from .steering import TraceMatching as TraceMatching
 from .steering import load as load
 from .steering import save as save
-from .steering.audit import certify as certify
-from .steering.audit import verify as verify
 from .steering.function import SteeringFunction as SteeringFunction
 
 __version__: str

@@ -1,4 +1,4 @@
-"""The one door through which arrays and labels enter, and the names of their types."""
+"""Validation of the arrays, labels and weights that callers pass, and the names of their types."""
 
 from collections.abc import Iterator
 from numbers import Real
@@ -6,9 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_array
 
-from repsurgery.errors import DataError, LabelError, NotNumericError, ShapeError
+from repsurgery.errors import DataError, LabelError, NotNumericError, ParameterError, ShapeError
 
 __all__ = [
     "BLOCK_BYTES",
@@ -19,6 +18,7 @@ __all__ = [
     "Rows",
     "Vector",
     "as_rows",
+    "check_integer",
     "check_labels",
     "check_rows",
     "check_weights",
@@ -34,23 +34,25 @@ Mask: TypeAlias = NDArray[np.bool_]
 Label: TypeAlias = bool | int | float | str
 Labels: TypeAlias = NDArray[Any]
 Rows: TypeAlias = NDArray[Any]
-"""An (n, d) array of any real dtype, as the caller gave it."""
+"""An (n, d) array of any real dtype, as the caller passed it."""
 
 BLOCK_BYTES = 6 * 2**20
-"""Work on rows in float64 pieces of about this size: large enough for BLAS, small beside the data."""
+"""Rows are processed in float64 blocks of about this size: large enough for BLAS, small compared with the data."""
 
 
 def as_rows(X: Any) -> Any:
-    """Return ``X`` on the host: torch tensors become arrays without importing torch, the rest is untouched."""
+    """Return torch tensors as NumPy arrays, without importing torch; return anything else unchanged."""
     if hasattr(X, "detach") and hasattr(X, "cpu"):
         X = X.detach().cpu()
-        # NumPy knows no bfloat16; widening it is exact
+        # NumPy has no bfloat16; widening it to float32 is exact
         return X.float().numpy() if str(X.dtype) == "torch.bfloat16" else X.numpy()
     return X
 
 
 def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> Rows:
-    """Return ``X`` as a real, dense (n, d) array in its own dtype; values are not looked at yet."""
+    """Return ``X`` as a real, dense (n, d) array in its own dtype; `require_finite` checks its values."""
+    from sklearn.utils import check_array  # a second of imports, which maps and saved moments do not need
+
     if np.ma.is_masked(X):
         raise DataError(f"{caller} got X with masked entries; fill them or drop those rows.")
     try:
@@ -102,7 +104,7 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
     z = as_rows(z)
     if np.ma.is_masked(z):
         raise LabelError(f"{caller} got labels with masked entries; give every row a label or drop the row.")
-    # a list of mixed labels must not become strings before anybody has looked
+    # NumPy would turn a list of mixed labels into strings before they are checked
     z = np.asarray(z, dtype=object) if isinstance(z, list | tuple) else np.asarray(z)
     if z.ndim == 2 and z.shape[1] == 1:
         z = z[:, 0]
@@ -119,10 +121,10 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
             f"{caller} got labels of dtype {z.dtype}; it takes booleans, integers or strings. Convert them first."
         )
     classes, codes = np.unique(z, return_inverse=True)
-    found = classes.tolist()
+    labels = classes.tolist()
     if z.dtype.kind in "uT":
-        _require_kept(found, np.array(found), caller)  # from here on classes are a list, and arrays made of it
-    return found, codes
+        _require_unchanged(labels, np.array(labels), caller)  # callers turn the list into an array again
+    return labels, codes
 
 
 def _require_whole(z: Labels, caller: str) -> None:
@@ -143,17 +145,17 @@ def _plain_labels(z: Labels, caller: str) -> Labels:
         kinds = ", ".join(sorted({type(label).__name__ for label in z}))
         raise LabelError(f"{caller} got labels of several or unknown types ({kinds}); use one type for all of them.")
     plain = np.array(z.tolist())
-    _require_kept(z.tolist(), plain, caller)
+    _require_unchanged(z.tolist(), plain, caller)
     return plain
 
 
-def _require_kept(labels: list[Any], plain: Labels, caller: str) -> None:
+def _require_unchanged(labels: list[Any], plain: Labels, caller: str) -> None:
     # integers beyond 64 bits become floats, and strings lose a NUL at their end: classes would merge
-    for label, kept in zip(labels, plain.tolist(), strict=True):
-        if label != kept:
+    for label, stored in zip(labels, plain.tolist(), strict=True):
+        if label != stored:
             raise LabelError(
-                f"{caller} cannot keep the label {label!r} apart from {kept!r}: integers beyond 64 bits and strings "
-                "that end in NUL have no place in an array. Rename the classes."
+                f"{caller} cannot keep the label {label!r} apart from {stored!r}: NumPy arrays do not hold integers "
+                "beyond 64 bits and strings that end in NUL. Rename the classes."
             )
 
 
@@ -173,7 +175,7 @@ def _family(label: Any) -> str | None:
 
 
 def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> Vector | None:
-    """Return ``sample_weight`` as (n,) float64, or None; a weight of 2 means the row twice, 0 not at all."""
+    """Return ``sample_weight`` as (n,) float64, or None; a weight of 2 counts the row twice, 0 not at all."""
     if sample_weight is None:
         return None
     if np.ma.is_masked(sample_weight):
@@ -191,13 +193,20 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
     return w
 
 
+def check_integer(name: str, value: Any, *, least: int = 1) -> int:
+    """Return ``value`` as an int; raise a `ParameterError` unless it is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+    return int(value)
+
+
 def output_dtype(X: Rows) -> np.dtype[Any]:
-    """float32 and float64 come back as they came; every other dtype comes back as float32."""
+    """Return the dtype of results: that of ``X`` if it is float32 or float64, float32 otherwise."""
     return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float32)
 
 
 def row_blocks(n: int, d: int, *, itemsize: int = 8) -> Iterator[slice]:
-    """Yield slices that cover ``n`` rows in pieces of about `BLOCK_BYTES`."""
+    """Yield slices that cover ``n`` rows in blocks of about `BLOCK_BYTES`."""
     size = max(1, BLOCK_BYTES // max(1, d * itemsize))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 

@@ -1,7 +1,7 @@
-"""Rival methods; the import path of `repsurgery.studies.fairness.rivals` that users know."""
+"""The rivals of the fairness study: an older import path of `repsurgery.studies.fairness.rivals`."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    "repsurgery.studies.fairness.rivals", submod_attrs={"fair_post_processing": ["ALPHAS", "FairPostProcessing"]}
-)
+from repsurgery.studies.fairness import rivals
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(rivals.__name__, rivals.__file__)

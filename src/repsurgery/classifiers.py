@@ -1,12 +1,7 @@
-"""Classifiers over representations; the import path of `repsurgery.studies.fairness.classifiers` that users know."""
+"""Classifiers of representations: an older import path of `repsurgery.studies.fairness.classifiers`."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    "repsurgery.studies.fairness.classifiers",
-    submod_attrs={
-        "concept": ["concept_classifier"],
-        "logistic": ["SoftmaxRegression"],
-        "released": ["released_logistic_regression"],
-    },
-)
+from repsurgery.studies.fairness import classifiers
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(classifiers.__name__, classifiers.__file__)

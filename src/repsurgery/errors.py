@@ -1,4 +1,4 @@
-"""Every error and warning this package raises, each with what usually mends it."""
+"""Every error and warning of this package, each with its usual remedy."""
 
 __all__ = [
     "BatchHalvedWarning",
@@ -27,6 +27,7 @@ __all__ = [
     "OutputError",
     "ParameterError",
     "PassError",
+    "PluginWarning",
     "RecordError",
     "RowsNeededError",
     "SeveralMapsError",
@@ -44,43 +45,43 @@ __all__ = [
 
 
 class SurgeryError(ValueError):
-    """Base of every error of this package; catch it to catch them all."""
+    """Base class of every error of this package; catch it to catch them all."""
 
 
 class DataError(SurgeryError):
-    """Numbers that cannot be used: NaN, infinity, overflow. Drop, repair or rescale them."""
+    """The numbers cannot be used: NaN, infinity or overflow. Drop, repair or rescale them."""
 
 
 class DamagedFileError(DataError):
-    """A file of data that is truncated or not of its kind. Write it again; work on the others is kept."""
+    """A data file is truncated or not of its stated kind. Write it again; finished work on other files is kept."""
 
 
 class NotNumericError(DataError, TypeError):
-    """Text, objects, sparse or complex arrays where real numbers are needed. Convert to a dense float array."""
+    """Real numbers are needed, not text, objects, sparse or complex arrays. Convert them to a dense float array."""
 
 
 class ShapeError(SurgeryError):
-    """Arrays of the wrong size. Extract them at the site used for fitting, or fit again."""
+    """An array has the wrong shape. Extract it at the site that was used for fitting, or fit again."""
 
 
 class LabelError(SurgeryError):
-    """Concept labels that are missing, unknown, continuous or of one class only. Correct the labels."""
+    """Concept labels are missing, unknown, continuous or of one class only. Correct the labels."""
 
 
 class SeveralMapsError(SurgeryError, AttributeError):
-    """``map_`` was asked of an estimator with one map per class. Choose one from ``maps_``."""
+    """``map_`` was read from an estimator with one map per class. Choose one from ``maps_``."""
 
 
 class ParameterError(SurgeryError):
-    """A parameter outside its allowed values. The message lists them."""
+    """A parameter has a value that is not allowed; the message lists the allowed values."""
 
 
 class OutputError(ParameterError):
-    """A place that cannot be written to, or an input that would be overwritten. Name another file or folder."""
+    """The output cannot be written, or would overwrite an input. Name another file or folder."""
 
 
 class RowsNeededError(SurgeryError):
-    """A gate or shrinkage that needs rows met moments. Call ``fit(X, z)`` or choose one that reads moments."""
+    """A gate or shrinkage needs rows, but got moments. Call ``fit(X, z)`` or choose one that works with moments."""
 
 
 class SingularCovarianceError(SurgeryError):
@@ -88,71 +89,71 @@ class SingularCovarianceError(SurgeryError):
 
 
 class SingularMapError(SurgeryError):
-    """A map without an inverse was to be inverted. Interpolate to a strength below 1 first."""
+    """The map has no inverse. Interpolate to a strength below 1 first."""
 
 
 class CertificateError(SurgeryError):
-    """Bytes, a cast or data no longer support what a certificate claims. Fit again on data you trust."""
+    """The bytes, a cast or the data contradict the claims of a certificate. Fit again on data you trust."""
 
 
 class FileFormatError(SurgeryError):
-    """A file that is truncated, altered, of another kind or of a newer version. Write it again."""
+    """A file is truncated, altered, of another kind or of a newer version. Write it again."""
 
 
 class RecordError(SurgeryError):
-    """A record of a run that is missing, altered or of another layout. Run the study again."""
+    """The record of a run is missing, altered or of another layout. Run the study again."""
 
 
 class SiteError(SurgeryError):
-    """A place the model does not have, or whose architecture is unknown. The message lists what was found."""
+    """The model has no such site, or its architecture is unknown. The message lists the sites of the model."""
 
 
 class PassError(ParameterError):
-    """A forward pass whose padding or positions cannot be known. The message names a way that can."""
+    """The padding or positions of a forward pass cannot be determined. The message names a way that works."""
 
 
 class SteeringError(SurgeryError):
-    """A steering block that steered nothing, or lost its hooks. Results computed in it are those of the bare model."""
+    """A steering block steered nothing, or lost its hooks: its results are those of the unsteered model."""
 
 
 class FoldError(SurgeryError):
-    """A map that the weights cannot hold at this site. Fold at a site the message names, or steer with hooks."""
+    """The weights cannot hold the map at this site. Fold at a site that the message names, or steer with hooks."""
 
 
 class TextError(SurgeryError):
-    """A text that is empty, too long for the context, or of another type. Drop it, cut it or set ``max_length``."""
+    """A text is empty, too long for the context, or of another type. Drop it, cut it or set ``max_length``."""
 
 
 class NonFiniteError(SurgeryError):
-    """A steered state or a map left its number range. Lower the strength, rescale, or fit with more rows."""
+    """A steered state or a map overflowed its number format. Lower the strength, rescale, or fit with more rows."""
 
 
 class MissingExtraError(SurgeryError, ImportError):
-    """An optional dependency is absent. The message names the extra to install."""
+    """An optional dependency is not installed. The message names the extra to install."""
 
 
 class ModelError(SurgeryError):
-    """A model that cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
+    """A model cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
 
 
 class ShardError(SurgeryError):
-    """Some shards could not be counted; the message names them. Repair them and run again: the others are kept."""
+    """Some shards could not be read; the message names them. Repair them and run again: the others are kept."""
 
 
 class EngineError(SurgeryError):
-    """A cluster that cannot be reached, or workers that die again and again. Check the address, or their memory."""
+    """The cluster cannot be reached, or its workers die repeatedly. Check the address, or the workers' memory."""
 
 
 class SurgeryWarning(UserWarning):
-    """Base of every warning of this package."""
+    """Base class of every warning of this package."""
 
 
 class ConceptWarning(SurgeryWarning):
-    """Metadata routing is on and no ``concept`` was passed, so ``y`` was taken for it. Pass ``concept=``."""
+    """Metadata routing is on and no ``concept`` was passed, so ``y`` was used instead. Pass ``concept=``."""
 
 
 class InfeasibleWarning(SurgeryWarning):
-    """No affine map reaches the target covariance; the closest one was taken and its residual reported."""
+    """No affine map reaches the target covariance; the closest one is used and its residual is reported."""
 
 
 class GainWarning(SurgeryWarning):
@@ -160,7 +161,7 @@ class GainWarning(SurgeryWarning):
 
 
 class SteeringWarning(SurgeryWarning):
-    """A steering block that ended in an error had steered nothing before it."""
+    """A steering block ended in an error before anything was steered."""
 
 
 class ExtrapolationWarning(SurgeryWarning):
@@ -168,32 +169,36 @@ class ExtrapolationWarning(SurgeryWarning):
 
 
 class BatchHalvedWarning(SurgeryWarning):
-    """A batch did not fit into memory and was halved; a smaller ``batch_size`` avoids the lost attempt."""
+    """A batch did not fit into memory and was halved. Set a smaller ``batch_size`` to avoid the failed attempt."""
 
 
 class CacheWarning(SurgeryWarning):
-    """A cached file no longer matches its digest; it is built again from its source."""
+    """A cached file no longer matches its digest and is built again from its source."""
 
 
 class IdentityWarning(SurgeryWarning):
-    """Work on what has no stable identity, such as a stream without a key, is not kept. Give it a key, or save it."""
+    """Data without a stable identity, such as a stream without a key, is not cached. Give it a key, or save it."""
 
 
 class DuplicateWarning(SurgeryWarning):
-    """Data that was named twice, or two shards that hold the same rows. Check what is counted."""
+    """The same data was named twice, or two shards hold the same rows. Check which data is counted."""
 
 
 class NonFiniteWarning(SurgeryWarning):
-    """Rows with NaN or infinity were left out, as was asked for; the message says how many and where."""
+    """Rows with NaN or infinity were left out, as requested; the message says how many and where."""
 
 
 class EngineWarning(SurgeryWarning):
-    """A cluster that answers and has no room for the work yet; it begins when there is. Start workers."""
+    """The cluster is reachable but has no free workers; the work starts when there are some. Start workers."""
+
+
+class PluginWarning(SurgeryWarning):
+    """A plugin that cannot be imported, or registers a name that is taken. Repair, rename or uninstall it."""
 
 
 class OriginWarning(SurgeryWarning):
-    """A steering meets another model or site than it was fitted for. Use those, or fit again for these."""
+    """A steering is used with another model or site than it was fitted for. Use those, or fit again."""
 
 
 class NotConvergedWarning(SurgeryWarning):
-    """An iteration stopped before its criterion was met. Raise ``max_iter``, lower ``C`` or loosen ``tol``."""
+    """An iteration stopped before it converged. Raise ``max_iter``, lower ``C`` or loosen ``tol``."""

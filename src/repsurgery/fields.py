@@ -1,4 +1,4 @@
-"""Plain values held against the annotations of a record, before it is built from a file."""
+"""Checks that plain values from a file match the annotations of the dataclass that is built from them."""
 
 import types
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ __all__ = ["check_fields"]
 
 
 def check_fields(kind: type, values: Mapping[str, Any]) -> None:
-    """Raise a `DataError` where one of ``values`` is not of the type that the dataclass ``kind`` annotates.
+    """Raise a `DataError` where one of ``values`` does not have the type that the dataclass ``kind`` annotates.
 
-    A whole number stands for a float; NaN is a float; other annotations than numbers, strings, booleans, None, their
-    unions, literals, tuples and mappings are not looked at.
+    An int is accepted for a float, and NaN is a float. Numbers, strings, booleans, None, their unions, literals,
+    tuples and mappings are checked; other annotations are ignored.
     """
     for name, hint in get_type_hints(kind).items():
         if name in values and not _fits(values[name], hint):

@@ -1,14 +1,13 @@
-"""One safetensors file with a versioned, digested JSON header: no pickle, nothing half-written.
+"""The file format of this package: safetensors with a versioned JSON header and a digest, and without pickle.
 
-Every file of this package holds named arrays and one JSON header. The digest covers both, so that
-a flipped bit is an error rather than a slightly different map. A file is read header first: what was not
-written by this package, or holds another kind of value, is refused before any array is read.
+Every file contains named arrays and one JSON header. The digest covers both, so that a flipped bit is an error rather
+than a slightly different map. The header is read first: a file that another program wrote, or that contains another
+kind of value, is refused before any array is read.
 """
 
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as arrays_from
 from safetensors.numpy import save as serialised
 
+from repsurgery.checkpoint import atomic_file, canonical_json
 from repsurgery.errors import FileFormatError
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "digest_of",
     "from_bytes",
     "read_file",
-    "replace_file",
     "to_bytes",
     "write_file",
 ]
@@ -41,12 +40,12 @@ _KEY = "repsurgery"
 _LARGEST_HEADER = 100_000_000
 """The limit of the safetensors format itself, in bytes."""
 _DTYPES = frozenset({"BOOL", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
-"""What NumPy can hold; weights of models are often BF16 or F8."""
+"""The number formats that NumPy supports; weights of models are often BF16 or F8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file holds: its ``kind``, a JSON ``header`` and named ``arrays``."""
+    """What a file contains: its ``kind``, a JSON ``header`` and named ``arrays``."""
 
     kind: str
     header: Mapping[str, Any]
@@ -54,8 +53,8 @@ class Contents:
 
 
 def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | None = None) -> str:
-    """SHA-256 over header and arrays (names, dtypes, shapes, bytes), independent of their order."""
-    sha = hashlib.sha256(json.dumps(header or {}, sort_keys=True).encode())
+    """Return the SHA-256 of header and arrays (names, dtypes, shapes, bytes), independent of their order."""
+    sha = hashlib.sha256(canonical_json(header or {}).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
@@ -64,46 +63,19 @@ def digest_of(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any] | No
 
 
 def write_file(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write ``contents`` atomically: the file is there whole, or as it was before."""
-    replace_file(Path(path), to_bytes(contents))
+    """Write ``contents`` by `atomic_file`: afterwards the file is complete, or as it was before."""
+    data = to_bytes(contents)
+    with atomic_file(Path(path)) as stream:
+        stream.write(data)
 
 
 def to_bytes(contents: Contents) -> bytes:
-    """Return what a file of ``contents`` holds, to send it instead."""
+    """Return the bytes of a file of ``contents``, to send them instead of writing them."""
     header = {"version": FORMAT_VERSION, "kind": contents.kind, "header": dict(contents.header)}
     arrays = {name: np.array(array, order="C") for name, array in contents.arrays.items()}
-    text = json.dumps(header, sort_keys=True)
+    text = canonical_json(header)
     metadata = {_KEY: text, "digest": digest_of(arrays, json.loads(text))}
     return bytes(serialised(arrays, metadata=metadata))
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` atomically, with the permissions of the file that is replaced, else those of any new file.
-
-    Guarantees
-    ----------
-    A private file stays private (test_a_replaced_file_keeps_its_permissions).
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
-    draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    kept = path.stat().st_mode & 0o777 if path.exists() else None
-    # the kernel applies the umask, which belongs to the whole process and must not be changed for a moment
-    mode = 0o666 if kept is None else kept
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if kept is not None:
-            draft.chmod(kept)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | Collection[str] | None = None) -> Contents:
@@ -113,13 +85,13 @@ def read_file(path: str | os.PathLike[str], *, kind: str | Collection[str] | Non
     ----------
     path : path
     kind : str, several of them, or None
-        What the file may hold; None: anything that this package writes.
+        The kinds of value that are accepted; None: any kind that this package writes.
 
     Raises
     ------
     FileFormatError
-        A file that is truncated, altered, foreign, no regular file, or of another kind. Nothing but its header was
-        read where that tells.
+        The file is truncated, was altered, was written by another program, is not a regular file, or is of another
+        kind. Only the header is read if it suffices to refuse the file.
     FileNotFoundError
         There is no such file.
 
@@ -140,7 +112,7 @@ def read_file(path: str | os.PathLike[str], *, kind: str | Collection[str] | Non
 
 
 def from_bytes(data: bytes, *, kind: str | Collection[str] | None = None) -> Contents:
-    """Return the contents of bytes made by `to_bytes`, checked as those of a file are."""
+    """Return the contents of bytes made by `to_bytes`, with the checks of `read_file`."""
     where = Path("<bytes>")
     with _reading(where):
         head = _head(where, data[:8], len(data), lambda size: data[8 : 8 + size])
@@ -150,9 +122,9 @@ def from_bytes(data: bytes, *, kind: str | Collection[str] | None = None) -> Con
 
 @contextmanager
 def built_from(what: str, *, remedy: str = "Write it again.") -> Iterator[None]:
-    """Raise a `FileFormatError` for whatever the block finds wrong with the contents of a file.
+    """Turn the errors of a block that builds a value from the contents of a file into a `FileFormatError`.
 
-    A header may hold any JSON whatsoever, so that building a value from it can fail in every way that Python knows.
+    A header may be any JSON, so building a value from it can raise almost any exception.
 
     Parameters
     ----------
@@ -166,8 +138,8 @@ def built_from(what: str, *, remedy: str = "Write it again.") -> Iterator[None]:
     except FileFormatError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-        told = str(error).rstrip(".") if isinstance(error, ValueError) else repr(error)
-        raise FileFormatError(f"The file's header and arrays do not make {what}: {told}. {remedy}") from error
+        reason = str(error).rstrip(".") if isinstance(error, ValueError) else repr(error)
+        raise FileFormatError(f"The file's header and arrays do not make {what}: {reason}. {remedy}") from error
 
 
 @contextmanager
@@ -177,9 +149,9 @@ def _reading(path: Path) -> Iterator[None]:
     except (FileFormatError, FileNotFoundError, PermissionError, MemoryError):
         raise
     except Exception as error:
-        # two parsers of bytes by a stranger: whatever they raise means that this is not such a file
-        told = f" ({error})" if isinstance(error, SafetensorError | ValueError) else ""
-        raise FileFormatError(f"{path} is truncated or is not a safetensors file{told}. Write it again.") from error
+        # two parsers read bytes of unknown origin: any error of theirs means that the file is not in this format
+        reason = f" ({error})" if isinstance(error, SafetensorError | ValueError) else ""
+        raise FileFormatError(f"{path} is truncated or is not a safetensors file{reason}. Write it again.") from error
 
 
 def _require_regular(path: Path) -> None:
@@ -188,12 +160,12 @@ def _require_regular(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(f"There is no file to read: {path} does not exist.") from error
     if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise FileFormatError(f"{path} is {what}. Give the name of a file that repsurgery wrote.")
 
 
 def _head(path: Path, start: bytes, whole: int, read: Any) -> dict[str, Any]:
-    """Return the JSON at the start of a safetensors file; no more is read than the file holds."""
+    """Return the JSON at the start of a safetensors file, without reading past the end of the file."""
     size = int.from_bytes(start, "little")
     if len(start) < 8 or not 2 <= size <= min(whole - 8, _LARGEST_HEADER):
         raise FileFormatError(f"{path} is truncated or is not a safetensors file. Write it again.")
@@ -204,7 +176,7 @@ def _head(path: Path, start: bytes, whole: int, read: Any) -> dict[str, Any]:
 
 
 def _inner(path: Path, head: Mapping[str, Any], kind: str | Collection[str] | None) -> dict[str, Any]:
-    """Return our own header, checked before any array is read."""
+    """Return the header of this package, checked before any array is read."""
     metadata = head.get("__metadata__")
     if not isinstance(metadata, dict) or _KEY not in metadata:
         raise FileFormatError(f"{path} was not written by repsurgery: its header is missing.")
@@ -224,9 +196,9 @@ def _inner(path: Path, head: Mapping[str, Any], kind: str | Collection[str] | No
             f"{path} holds a {inner['kind']}, not a {' or '.join(wanted)}. Give a file of the kind that is needed, "
             "or upgrade repsurgery if it should know this kind."
         )
-    strange = [name for name, entry in head.items() if name != "__metadata__" and entry["dtype"] not in _DTYPES]
-    if strange:
-        raise FileFormatError(f"{path} holds '{strange[0]}' in a number format that repsurgery never writes.")
+    foreign = [name for name, entry in head.items() if name != "__metadata__" and entry["dtype"] not in _DTYPES]
+    if foreign:
+        raise FileFormatError(f"{path} holds '{foreign[0]}' in a number format that repsurgery never writes.")
     return inner
 
 

@@ -1,4 +1,4 @@
-"""`Origin`: what a steering was fitted on, and how it is meant to be used."""
+"""`Origin`: the model, site and data that a steering was fitted on, and its intended use."""
 
 import math
 from collections.abc import Mapping
@@ -8,32 +8,33 @@ from typing import Any
 
 from repsurgery.errors import FileFormatError, ParameterError
 
-__all__ = ["POSITIONS", "UNKNOWN", "Origin"]
+__all__ = ["POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
 
 POSITIONS = ("all", "generated", "prompt", "last")
-"""The positions that a steering may ask for; `repsurgery.lm.steer.steer` explains them."""
+"""The positions that a steering may apply to; `repsurgery.lm.steer.steer` explains them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a steering belongs; None stands for what is not known. It travels in the header of a saved file.
+    """Where a steering belongs; None means unknown. It is stored in the header of a saved file.
 
     Attributes
     ----------
     model : str or None
         Embedded name, hub id, or the last part of a folder's path.
     configuration : str or None
-        Digest of the model's architecture: family, sizes, and what else decides a state besides the weights.
+        Digest of the model's architecture: family, sizes, and every other setting besides the weights that
+        determines a state.
     fingerprint : str or None
         Digest of the model's weights, whatever their dtype.
     dtype : str or None
-        In which the model ran.
+        The dtype in which the model ran.
     site, pooling : str or None
-        Where its states were read, and which tokens of a text; see `repsurgery.lm.read.extract`.
+        Where its states were read, and from which tokens of a text; see `repsurgery.lm.read.extract`.
     positions : {"all", "generated", "prompt", "last"} or None
-        Which positions are to be steered unless the caller says otherwise.
+        Which positions are steered unless the caller specifies others.
     strength : float or None
-        At which strength, unless the caller says otherwise. Maps are stored at strength 1 in any case.
+        The strength, unless the caller specifies another. Maps are always stored at strength 1.
     data : str or None
         Digest of the texts and labels, or of the moments.
     licence : str or None
@@ -59,9 +60,9 @@ class Origin:
     def __post_init__(self) -> None:
         for name, value in self.known().items():
             if name == "strength":
-                object.__setattr__(self, name, _number(value))
+                object.__setattr__(self, name, finite_strength(value))
             elif not isinstance(value, str) or not value.strip():
-                raise ParameterError(f"The origin's {name} is {value!r}; it must be a text, or None where unknown.")
+                raise ParameterError(f"The origin's {name} is {value!r}; it must be a string, or None if unknown.")
         if self.positions not in (None, *POSITIONS):
             raise ParameterError(f"positions is {self.positions!r}; it must be one of {list(POSITIONS)}, or None.")
 
@@ -74,17 +75,17 @@ class Origin:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def from_header(cls, held: Any) -> "Origin":
-        """Return the origin that a file's header holds, or raise `FileFormatError`; None is an older file's."""
-        if held is None:
+    def from_header(cls, stored: Any) -> "Origin":
+        """Return the origin stored in a file's header, or raise `FileFormatError`; older files have None."""
+        if stored is None:
             return UNKNOWN
-        if not isinstance(held, Mapping):
-            raise FileFormatError(f"The file's origin is a {type(held).__name__}, not a table. Write the file again.")
-        strange = sorted(set(held) - {field.name for field in fields(cls)})
+        if not isinstance(stored, Mapping):
+            raise FileFormatError(f"The file's origin is a {type(stored).__name__}, not a table. Write the file again.")
+        strange = sorted(set(stored) - {field.name for field in fields(cls)})
         if strange:
             raise FileFormatError(f"The file's origin holds {strange[:3]}, unknown to this repsurgery. Upgrade it.")
         try:
-            return cls(**held)
+            return cls(**stored)
         except ParameterError as error:
             raise FileFormatError(f"The file's origin cannot be read. {error} Write the file again.") from error
 
@@ -99,15 +100,16 @@ class Origin:
         return replace(self if origin is None else origin, **facts)
 
 
-def _number(value: Any) -> float:
+def finite_strength(value: Any) -> float:
+    """Return ``value`` as a float; raise a `ParameterError` unless it is one finite number."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = untouched, 1 = the map).")
+        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = unchanged, 1 = the map).")
     return number
 
 
 UNKNOWN = Origin()
-"""The origin of which nothing is known: that of files without one, and of bare maps."""
+"""The origin with no known field, used for files without an origin and for bare maps."""

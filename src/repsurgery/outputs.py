@@ -1,4 +1,4 @@
-"""The one door for outputs: what a command will write is checked before it does any work."""
+"""Checks of output paths, made before a command does any work."""
 
 import os
 import stat
@@ -19,16 +19,16 @@ def check_output(out: Place, *, inputs: Iterable[Place | None] = ()) -> Path:
     Parameters
     ----------
     out : path
-        The file to write, new or to be replaced.
+        The file to write; an existing file is replaced.
     inputs : iterable of paths
-        What is read: files, or folders with everything in them. None and what does not exist (a name on the hub) are
-        passed over.
+        Files and folders that are read, folders with all their contents. None and paths that do not exist (such as
+        a name on the hub) are ignored.
 
     Raises
     ------
     OutputError
-        No such folder, one that cannot be written to, a folder or a device in the place of the file, or one of the
-        inputs by whatever name: path, symbolic link or hard link.
+        The folder does not exist or is not writable; the path is a folder or a device; or it is one of the inputs
+        under any name: path, symbolic link or hard link.
 
     Guarantees
     ----------
@@ -42,11 +42,11 @@ def check_output(out: Place, *, inputs: Iterable[Place | None] = ()) -> Path:
     _require_writable(path.parent)
     if not path.exists():
         return path
-    there = path.stat()
-    if not stat.S_ISREG(there.st_mode):
-        raise OutputError(f"{path} is no regular file and cannot be replaced. Give another name.")
+    existing = path.stat()
+    if not stat.S_ISREG(existing.st_mode):
+        raise OutputError(f"{path} is not a regular file and cannot be replaced. Give another name.")
     for file in _files(inputs):
-        if os.path.samestat(file.stat(), there):
+        if os.path.samestat(file.stat(), existing):
             raise OutputError(f"{path} is one of the inputs ({file}), which would be overwritten. Give another name.")
     return path
 
@@ -60,13 +60,13 @@ def check_output_folder(out: Place, *, inputs: Iterable[Place | None] = (), writ
     inputs : iterable of paths
         As in `check_output`.
     writes : iterable of str
-        Patterns of the names that are written, replaced or removed in the folder.
+        Patterns of the file names that are written, replaced or removed in the folder.
 
     Raises
     ------
     OutputError
-        A file in the place of the folder or of one above it, a folder that cannot be written to, or an input in it
-        under a name that will be written.
+        The folder, or one above it, is a file; the folder is not writable; or it holds an input under a name that
+        will be written.
     """
     path = Path(out)
     above = next(place for place in (path, *path.absolute().parents) if place.exists() or place.is_symlink())
@@ -85,10 +85,10 @@ def check_output_folder(out: Place, *, inputs: Iterable[Place | None] = (), writ
 
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"Nothing can be written into {folder}. Name another folder.")
+        raise OutputError(f"The folder {folder} is not writable. Name another folder.")
 
 
 def _files(places: Iterable[Place | None]) -> Iterator[Path]:
-    """Yield the files that are there, those of folders one by one."""
+    """Yield the existing files among ``places``, and all files in the folders among them."""
     for place in (Path(place) for place in places if place is not None):
         yield from (file for file in (place.rglob("*") if place.is_dir() else [place]) if file.exists())

@@ -1,4 +1,4 @@
-"""Pickles as data: numbers, strings, lists, dicts. Nothing that the file names is looked up or called."""
+"""Pickles read as data: numbers, strings, lists, dicts. No name in the file is imported or called."""
 
 import io
 import pickle
@@ -20,13 +20,13 @@ class _Refused(pickle.UnpicklingError):
 
 
 def _load_bytearray8(unpickler: Any) -> None:
-    # the inherited method allocates what the file announces before it reads; those of the other opcodes read first
+    # the inherited method allocates the announced length before reading, unlike those of the other opcodes
     (size,) = struct.unpack("<Q", unpickler.read(8))
     unpickler.append(bytearray(unpickler.read(size)))
 
 
-# the reader in C keeps its memo in an array, as long as the highest number that the file names: nine bytes cost 2 GB;
-# this one keeps a dict
+# the C implementation stores its memo in an array as long as the highest index in the file, so that nine bytes can
+# cost 2 GB; this one uses a dict
 class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray8}
     stand_ins: Mapping[str, Any]
@@ -39,30 +39,30 @@ class _PlainUnpickler(pickle._Unpickler):
 
 
 def read_plain_pickle(file: Path, stand_ins: Mapping[str, Any] = _NOTHING) -> Any:
-    """Return what ``file`` holds if it is made of built-in containers, strings, numbers and None alone.
+    """Return the value in ``file`` if it consists of built-in containers, strings, numbers and None alone.
 
     Parameters
     ----------
     file : Path
     stand_ins : mapping of "module.name" to object
-        What takes the place of a name in the pickle. The file decides how it is called and which attributes are set
-        on it, so give built-in types that do nothing with either, such as ``dict`` and ``types.SimpleNamespace``.
+        Replacements of names in the pickle. The file decides how they are called and which attributes are set on
+        them, so use built-in types for which this is harmless, such as ``dict`` and ``types.SimpleNamespace``.
 
     Raises
     ------
     DataError
-        No such file; a file that is cut off or no pickle; a pickle that names any other class or function, which is
-        not looked up, let alone called.
+        The file does not exist, is truncated, is not a pickle, or names any other class or function, which is neither
+        imported nor called.
 
     Guarantees
     ----------
-    Memory stays in proportion to the file, whatever numbers it names (test_a_small_pickle_costs_little_memory,
-    test_no_length_in_a_pickle_allocates_more_than_the_file_holds).
+    Memory stays in proportion to the size of the file, whatever lengths it states
+    (test_a_small_pickle_costs_little_memory, test_no_length_in_a_pickle_allocates_more_than_the_file_holds).
     """
     if not file.is_file():
         raise DataError(f"There is no file {file}. Pass a pickle of a list of dicts.")
     try:
-        # from memory: a length that the file names allocates no more than there is
+        # read from memory, so that a stated length allocates no more than the file holds
         unpickler = _PlainUnpickler(io.BytesIO(file.read_bytes()), encoding="utf-8")
         unpickler.stand_ins = stand_ins
         return unpickler.load()
@@ -73,6 +73,8 @@ def read_plain_pickle(file: Path, stand_ins: Mapping[str, Any] = _NOTHING) -> An
         ) from error
     except MemoryError:
         raise  # a large file, not a damaged one
-    # what a damaged pickle raises depends on the byte that was hit
+    # a damaged pickle can raise any error, depending on the damaged byte
     except Exception as error:
-        raise DataError(f"{file} is cut off or no pickle ({type(error).__name__}: {error}). Fetch it again.") from error
+        raise DataError(
+            f"{file} is truncated or not a pickle ({type(error).__name__}: {error}). Fetch it again."
+        ) from error

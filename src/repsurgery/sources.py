@@ -1,14 +1,7 @@
-"""Labelled vectors on disk and in streams; the import path of `repsurgery.scale.shards` that users know."""
+"""Shards of labelled vectors: an older import path of `repsurgery.scale`, with all its names."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    "repsurgery.scale.shards",
-    submod_attrs={
-        "checks": ["check_shards"],
-        "counting": ["Counted", "NonFinite", "count_shard"],
-        "hub": ["dataset_shards"],
-        "patterns": ["find_shards"],
-        "shard": ["FileShard", "Schema", "Shard"],
-    },
-)
+from repsurgery import scale
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(scale.__name__, scale.__file__)

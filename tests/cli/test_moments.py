@@ -113,7 +113,7 @@ def test_rows_that_are_not_finite(folder, data, count):
         (("x*.npy",), "--labels"),
         (("x*.npy", "--labels", "z*.npy", "--address", "h:1"), "has no address"),
         (("x*.npy", "--labels", "z*.npy", "--workers", "0"), "at least one"),
-        (("x*.npy", "--labels", "z*.npy", "--batch-rows", "0"), "batch_rows is 0"),
+        (("x*.npy", "--labels", "z*.npy", "--batch-rows", "0"), "--batch-rows is 0"),
         (("x*.npy", "--labels", "z*.npy", "--engine", "dask", "--address", "127.0.0.1:1"), "no Dask cluster"),
         (("x*.npy", "--labels", "z*.npy", "--out", "no/folder/m"), "There is no folder no/folder"),
         (("x*.npy", "--labels", "z*.npy", "--out", "."), "is a folder"),

@@ -75,8 +75,8 @@ def test_records_become_a_report(reproduce, run, tmp_path):
         (("bios",), {"colour": "red"}, "no option 'colour'"),
         (("bios",), {"early_stopping": "perhaps"}, "early_stopping is 'perhaps'"),
         (("bios",), {"concept": "mood"}, "no column 'mood'"),
-        ((), {}, "Say which study"),
-        (("bios", "--set", "seed"), {}, "name=value"),
+        ((), {}, "No study was named"),
+        (("bios", "--set", "seed"), {}, "it needs name=value"),
         (("bios", "--spec", "nowhere.toml"), {}, "There is no file nowhere.toml"),
     ],
 )
@@ -84,6 +84,12 @@ def test_mistakes_are_one_line(reproduce, words, changes, said):
     result = reproduce(*words, **changes)
     assert result.exit_code == 1
     assert said in result.output and "Traceback" not in result.output
+
+
+def test_a_file_of_an_unknown_study_is_refused(run, tmp_path):
+    (tmp_path / "run.toml").write_text('experiment = "weather"')
+    result = run("reproduce", "--spec", tmp_path / "run.toml")
+    assert result.exit_code == 1 and "one of bios, dialect, toxicity" in " ".join(result.output.split())
 
 
 def test_the_same_study_twice_is_one_record(reproduce, tmp_path):

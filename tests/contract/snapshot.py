@@ -46,7 +46,8 @@ def flags():
         return {p.name: [*p.opts, *p.secondary_opts, p.required] for p in command.params}
 
     group = get_command(app)
-    return {"repsurgery": described(group)} | {name: described(verb) for name, verb in group.commands.items()}
+    verbs = {name: group.get_command(None, name) for name in group.list_commands(None)}
+    return {"repsurgery": described(group)} | {name: described(verb) for name, verb in verbs.items()}
 
 
 def error_types():

@@ -4,17 +4,9 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import repsurgery as rs
+from tests.estimators import ALL
 
-ESTIMATORS = [
-    rs.BarycenterErasure(),
-    rs.DiagonalTransport(),
-    rs.LEACE(),
-    rs.MeanMatching(),
-    rs.MiMiC(),
-    rs.MiMiC(shrinkage="oas", gate="lda"),
-    rs.MidSteer(),
-    rs.TraceMatching(),
-]
+ESTIMATORS = [*(estimator() for estimator in ALL), rs.MiMiC(shrinkage="oas", gate="lda")]
 
 
 @pytest.mark.filterwarnings("ignore::repsurgery.errors.SurgeryWarning")  # the checks fit on a handful of rows

@@ -80,10 +80,10 @@ def test_a_repeated_row_within_named_splits_is_kept(tmp_path):
         (
             "Text.,astronaut,f",
             LabelError,
-            r"b\.csv, line 3: the profession 'astronaut' is unknown; known are accountant",
+            r"b\.csv, line 3: the profession 'astronaut' is unknown; it must be one of accountant",
         ),
         ("Text.,28,f", LabelError, "the profession '28' is unknown"),
-        ("Text.,nurse,x", LabelError, r"b\.csv, line 3: the gender 'x' is unknown; known are 0, m"),
+        ("Text.,nurse,x", LabelError, r"b\.csv, line 3: the gender 'x' is unknown; it must be one of 0, m"),
         ("Text.,nurse,", LabelError, "the column 'gender' is empty"),
         ("Text.,,f", LabelError, "the column 'profession' is empty"),
         (" ,nurse,f", DataError, "the column 'hard_text' is empty"),

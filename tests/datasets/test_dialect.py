@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from repsurgery.datasets import DialectModel, load_dialect, load_dialect_stand_in
-from repsurgery.datasets.dialect_model import BATCH
-from repsurgery.datasets.tweets import tweet_words
+from repsurgery.datasets.dialect_model import BATCH, tweet_words
 from repsurgery.errors import DataError, ParameterError
 from tests.datasets.real import real_folder
 
@@ -104,7 +103,7 @@ def test_company_moves_a_word(tmp_path):
     ("file", "content", "message"),
     [
         ("model_count_table.txt", "1 2 3 4\n", "has 4 words, the table of counts 1 rows"),
-        ("model_count_table.txt", "1 2 x 4\n", "is no table of counts"),
+        ("model_count_table.txt", "1 2 x 4\n", "is not a table of counts"),
         ("model_count_table.txt", "1 2 4\n" * 4, "needs four columns"),
         ("model_count_table.txt", "1 2 -3 4\n" * 4, "counts >= 0"),
         ("model_count_table.txt", "1 2 0 4\n" * 4, "none of zeros"),

@@ -25,7 +25,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"no file .*gap-development\.tsv.*gap-coreference"):
         load_gap(tmp_path)
     write(tmp_path, test="t-1\tThey met.\tThey\t0")
-    with pytest.raises(LabelError, match=r"gap-test\.tsv, line 2: 'They' is no gendered pronoun"):
+    with pytest.raises(LabelError, match=r"gap-test\.tsv, line 2: 'They' is not a gendered pronoun"):
         load_gap(tmp_path)
     write(tmp_path, test="t-1\t\tHis\t0")
     with pytest.raises(DataError, match="line 2: the column 'Text' is empty"):

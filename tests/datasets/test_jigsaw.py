@@ -64,7 +64,7 @@ def test_kaggles_training_set_comes_before_its_test_set(tmp_path):
         ("a,1\nb,\n", LabelError, "line 2: the label '' is neither"),
         ("a,1\nb\n", DataError, "line 2: 1 cells. Write a text and its label"),
         ('a,1\n"b,1\n', DataError, "line 2: .*Correct the quoting"),
-        ("a,1\n\xe9".encode("latin-1"), DataError, "line 2: byte 4 is no UTF-8"),
+        ("a,1\n\xe9".encode("latin-1"), DataError, "line 2: byte 4 is not UTF-8"),
         ("id,comment_text,toxic\n1,a,-1\n", LabelError, "line 2: the label '-1'"),
         ("id,comment_text\n1,a\n", DataError, r"no column 'toxic'; found: id, comment_text\. Pass Kaggle's train\.csv"),
         ("comment_text,toxic\n", DataError, "holds no rows"),

@@ -46,7 +46,7 @@ def test_both_forms_give_the_same_sentences_and_pairs(tmp_path, name, content, l
         ("", "has the columns none"),
         ("en_toxic_comment\ten_neutral_comment\n\tb\na\t\n", r"holds no pairs.*github\.com/s-nlp"),
         ('en_toxic_comment\ten_neutral_comment\na\t"b\n', "line 2: .*Correct the quoting"),
-        (b"en_toxic_comment\ten_neutral_comment\na\t\xe9\n", "line 2: byte 38 is no UTF-8"),
+        (b"en_toxic_comment\ten_neutral_comment\na\t\xe9\n", "line 2: byte 38 is not UTF-8"),
     ],
 )
 def test_an_unusable_file_says_what_to_do(tmp_path, content, message):

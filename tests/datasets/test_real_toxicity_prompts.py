@@ -90,7 +90,7 @@ def test_a_sample_is_a_seeded_permutation_cut_short():
     assert whole.sample(7, seed=3).texts == drawn.texts[:7]
     assert whole.sample(20, seed=4).texts != drawn.texts
     assert sorted(whole.sample(50, seed=0).texts) == sorted(whole.texts)
-    with pytest.raises(DataError, match="p holds 50 prompts; 51 were asked for"):
+    with pytest.raises(DataError, match="p holds 50 prompts; n is 51"):
         whole.sample(51, seed=0)
     for n in (0, True, 2.0):
         with pytest.raises(ParameterError, match="whole number of at least 1"):

@@ -65,7 +65,7 @@ def test_white_space_around_texts_labels_and_headings_is_dropped(tmp_path):
         ("t.csv", b'text,label\n"open,kind\n', DataError, "line 2: .*Correct the quoting"),
         ("t.csv", b"text,label\n", DataError, "holds no rows"),
         ("t.csv", b"", DataError, "found: none"),
-        ("t.csv", b"text,label\nfine,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is no UTF-8"),
+        ("t.csv", b"text,label\nfine,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is not UTF-8"),
         ("t.jsonl", b'{"text": "a", "label": "b"}\n{oops\n', DataError, "line 2: .*one JSON object per line"),
         ("t.jsonl", b"[1]\n", DataError, "line 1: a list"),
         ("t.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}\n', LabelError, "line 2: the column 'label' is empty"),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repsurgery.datasets.tweets import ENTITY, tweet_words, written_alike
+from repsurgery.datasets.dialect_model import ENTITY, tweet_words, written_alike
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,12 @@ def test_a_failed_download_says_how_to_go_on(monkeypatch):
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"no file .*wiki\.test\.raw.*Salesforce/wikitext"):
         load_wikitext2(tmp_path)
-    with pytest.raises(DataError, match="no title line"):
+    with pytest.raises(DataError, match="not a title line"):
         load_wikitext2(write(tmp_path, " A text . \n = = Section = = \n"))
     with pytest.raises(DataError, match=r"is empty\. Fetch it again"):
         load_wikitext2(write(tmp_path, " \n"))
     (tmp_path / "wiki.test.raw").write_bytes(b" = A = \n\xff")
-    with pytest.raises(DataError, match="no UTF-8"):
+    with pytest.raises(DataError, match="not UTF-8"):
         load_wikitext2(tmp_path)
 
 

@@ -187,7 +187,7 @@ def test_only_a_gate_with_one_threshold_is_calibrated():
     with pytest.raises(ParameterError, match="no single threshold"):
         rs.calibrate_gate(rs.MeanMatching(source="a", target="b").fit(X, z).gate_, X, source="a", rate=0.1)
     two = rs.MeanMatching(source="a").fit(X[:60], z[:60]).gate_
-    with pytest.raises(LabelError, match="knows"):
+    with pytest.raises(LabelError, match="classes of the gate"):
         rs.calibrate_gate(two, X, source="c", rate=0.1)
     for rate in (-0.1, 1.1, float("nan")):
         with pytest.raises(ParameterError, match="share between 0 and 1"):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from repsurgery import lm
+from repsurgery.checkpoint import uninterrupted
 from repsurgery.errors import BatchHalvedWarning, CacheWarning, NonFiniteError, ParameterError, SiteError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.read.resuming import uninterrupted
 from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import DEPTH, assert_close, random_map, states
 

@@ -6,10 +6,15 @@ import sys
 import warnings
 from pathlib import Path
 
+import platformdirs
 import pytest
+from platformdirs import windows
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
+from repsurgery.checkpoint import file_digest
 from repsurgery.errors import CacheWarning, ModelError
-from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
+from repsurgery.lm.load.folder import build_once, cache_root, flaw
 
 SOURCE = "digest-of-the-source"
 
@@ -43,7 +48,7 @@ def test_a_folder_is_built_once_and_every_file_is_digested(tmp_path):
     folder = build_once(tmp_path / "cache" / "model", write_weights, source=SOURCE)
     assert build_once(folder, refuse, source=SOURCE) == folder
     manifest = json.loads((folder / "repsurgery.json").read_text())
-    assert manifest["files"]["weights.bin"] == sha256(folder / "weights.bin")
+    assert manifest["files"]["weights.bin"] == file_digest(folder / "weights.bin")
     assert set(manifest["files"]) == {"weights.bin", "deeper/config.json"}
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".building")] == []
 
@@ -117,10 +122,15 @@ def test_the_environment_chooses_the_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("REPSURGERY_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    for platform in ("linux", "win32", "darwin"):
-        monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(windows, "get_win_folder", windows.get_win_folder_from_env_vars)  # this machine has no registry
+    for platform in (Unix, windows.Windows, MacOS):
+        monkeypatch.setattr(platformdirs, "PlatformDirs", platform)
         assert cache_root().name == "repsurgery"
-        assert cache_root().parent == tmp_path or platform == "darwin"
+        assert cache_root().parent == tmp_path or platform is MacOS
+    monkeypatch.setattr(platformdirs, "PlatformDirs", Unix)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == tmp_path / ".cache" / "repsurgery"
 
 
 def test_a_sound_folder_is_used_without_warning(tmp_path):

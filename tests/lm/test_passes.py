@@ -10,7 +10,6 @@ from torch import nn
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ParameterError, PassError, SiteError
-from repsurgery.lm.reread import reread
 from repsurgery.lm.steer.block import Block
 from tests.lm.tiny_models import CONTEXT, VOCABULARY, WIDTH, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import DEPTH, assert_close, gated, prompts, random_map, run, split_gate
@@ -137,13 +136,13 @@ def test_tuned_models_are_scored_as_they_compute(kind):
 
 
 @ignoring_position_ids
-def test_rereading_a_prompt_tuned_model_repeats_its_decisions():
+def test_states_along_the_texts_of_a_prompt_tuned_model_repeat_its_decisions():
     model, tokenizer = tuned("prompt"), tiny_tokenizer()
     gate = split_gate(model.get_base_model(), "final", *prompts())
     steering = {"final": gated(rs.Translation(np.zeros(WIDTH)), gate)}
     with lm.steer(model, steering, positions="generated") as steered:
         generations = lm.generate(model, tokenizer, ["w1 w2 w3"], n=4, max_new_tokens=4, batch_size=1, progress=False)
-    found = [code for one in reread(model, tokenizer, generations, gate=gate, progress=False) for code in one.codes]
+    found = gate.codes(np.concatenate(lm.states_along(model, tokenizer, generations, progress=False)))
     assert np.mean(found) == pytest.approx(steered.steered_share["final"])
     assert 0 < np.mean(found) < 1
 

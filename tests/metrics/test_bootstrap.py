@@ -147,7 +147,7 @@ def test_unusable_parameters_are_refused(keywords, error, message):
 
 
 def test_what_has_no_value_is_refused():
-    with pytest.raises(DataError, match="'nan' is nan on the rows as they are"):
+    with pytest.raises(DataError, match="'nan' is nan on the original rows"):
         metrics.paired_bootstrap({"nan": lambda w: float("nan")}, 3)
     with pytest.raises(DataError, match="any of 9 resamples"):
         metrics.paired_bootstrap({"once": lambda w: 1.0 if w.min() == 1 else np.inf}, 20, resamples=9)
@@ -155,7 +155,7 @@ def test_what_has_no_value_is_refused():
         metrics.fairness_intervals([0, 0], {}, ["f", "m"])
     with pytest.raises(ParameterError, match="number of rows"):
         metrics.paired_bootstrap({"x": lambda w: 1.0}, 0)
-    with pytest.raises(LabelError, match="nothing to compare"):
+    with pytest.raises(LabelError, match="give rows of both groups in at least one class"):
         metrics.fairness_intervals([0, 1], {"base": [0, 1]}, ["f", "m"])
     with pytest.raises(LabelError, match="for 2 rows"):
         metrics.fairness_intervals([0, 0], {"base": [0]}, ["f", "m"])

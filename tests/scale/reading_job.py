@@ -8,7 +8,7 @@ from torch import distributed
 
 from repsurgery import lm
 from repsurgery.errors import SurgeryError
-from repsurgery.scale.models import class_moments
+from repsurgery.scale import class_moments
 from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.scale.reading import LABELS, TEXTS

@@ -11,7 +11,7 @@ import pytest
 
 from repsurgery import ClassMoments, lm
 from repsurgery.errors import EngineError, LabelError, SiteError
-from repsurgery.scale.models import class_moments
+from repsurgery.scale import class_moments
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.scale.checks import assert_equal_bits, assert_exact
 from tests.scale.reading import LABELS, TEXTS
@@ -42,7 +42,7 @@ def torchrun(*words, cwd=ROOT):
 def job(tmp_path_factory):
     """Return the folder of one job of two ranks that does everything the tests ask about."""
     folder = tmp_path_factory.mktemp("ranks")
-    torchrun(ROOT / "tests" / "distributed" / "reading_job.py", folder)
+    torchrun(ROOT / "tests" / "scale" / "reading_job.py", folder)
     return folder
 
 
@@ -99,7 +99,7 @@ def test_ranks_go_on_where_they_stopped(job, model, tokenizer):
         ("site", "SiteError", "layers.7"),
         ("labels", "LabelError", "one label per row"),
         ("texts", "ParameterError", "pass all texts to every rank"),
-        ("models", "ParameterError", "Load one model"),
+        ("models", "ParameterError", "Load the same model"),
     ],
 )
 def test_every_rank_refuses_before_it_reads(job, case, kind, words):

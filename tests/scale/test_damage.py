@@ -207,7 +207,7 @@ def test_vectors_that_are_no_numbers_are_refused_by_the_schema(tmp_path, ending,
     np.save(tmp_path / "z.npy", np.arange(4))
     inside = {"labels": [f"{tmp_path}/z.npy"]} if ending == ".npy" else {"label_column": "label"}
     (shard,) = find_shards([str(path)], columns=["vector"] if ending == ".zarr" else [], **inside)
-    with pytest.raises(DataError, match=rf"x{ending} holds {kind}.*no numbers"):
+    with pytest.raises(DataError, match=rf"x{ending} holds {kind}.*not numbers"):
         shard.schema()
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_array(path, np.ones((4, 2), "int16"))
@@ -222,7 +222,7 @@ def test_columns_that_are_no_numbers_are_refused_by_the_schema(tmp_path, kind, f
         values = pa.FixedSizeListArray.from_arrays(values, 1)
     pq.write_table(pa.table({"v": values, "label": [0, 1] * 2}), tmp_path / "s.parquet")
     (shard,) = find_shards([f"{tmp_path}/s.parquet"], columns=["v"], label_column="label")
-    with pytest.raises(DataError, match=r"s\.parquet .*no numbers"):
+    with pytest.raises(DataError, match=r"s\.parquet .*not numbers"):
         shard.schema()
 
 

@@ -230,7 +230,7 @@ def test_a_damaged_file_says_so(tmp_path, ending, damage):
     [
         ({"label_column": "mood"}, DataError, "'mood'"),
         ({"label_column": "label", "columns": ["nothing"]}, DataError, "nothing"),
-        ({"label_column": "label", "columns": ["text"]}, DataError, "no numbers"),
+        ({"label_column": "label", "columns": ["text"]}, DataError, "not numbers"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, change, error, words):

@@ -140,7 +140,7 @@ def test_a_file_of_labels_serves_one_file_of_vectors(folder, way):
         ([], {"labels": ["z*.npy"]}, ParameterError, "no source"),
         (["x*.npy"], {"labels": ["z*.npy"], "rows_per_shard": 0}, ParameterError, "at least one row"),
         (["notes.txt"], {"labels": ["z00.npy"]}, DataError, r"ends in '\.txt'"),
-        (["x00.npy"], {"labels": ["z00.npy"], "columns": ["a", "b"]}, DataError, "is no table"),
+        (["x00.npy"], {"labels": ["z00.npy"], "columns": ["a", "b"]}, DataError, "is not a table"),
     ],
 )
 def test_words_that_name_nothing(folder, monkeypatch, sources, options, error, words):

@@ -30,7 +30,7 @@ def test_torchrun_gives_the_moments_of_one_process(tmp_path):
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*job, ROOT / "tests" / "distributed" / "torchrun_job.py", tmp_path],
+        [*job, ROOT / "tests" / "scale" / "torchrun_job.py", tmp_path],
         env=env,
         capture_output=True,
         text=True,

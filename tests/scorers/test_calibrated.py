@@ -105,7 +105,7 @@ def test_a_file_fits_its_own_scorer_only(fitted, tmp_path):
     fitted.save(path)
     with pytest.raises(ModelError, match=r"calibrates length 1 .*Pass the scorer it was fitted to"):
         CalibratedScorer.load(path, Length(digest="1" * 64))
-    with pytest.raises(ParameterError, match=r"no name leads to.*CalibratedScorer.load\(file, scorer\)"):
+    with pytest.raises(ParameterError, match=r"not a name of load_scorer.*CalibratedScorer.load\(file, scorer\)"):
         load_scorer(f"calibrated:{path}")
     whole = bytearray(path.read_bytes())
     whole[-3] ^= 1
@@ -135,10 +135,10 @@ def test_a_file_with_parts_missing_is_refused(header, arrays, tmp_path):
         ([0.1, 0.2], [0.1], "as many values as thresholds"),
         ([], [], "at least one"),
         ([0.1, np.nan], [0.1, 0.2], "NaN"),
-        ([0.2, 0.1], [0.1, 0.2], "rising"),
-        ([0.1, 0.2], [0.2, 0.1], "never fall"),
-        ([0.1, 0.2], [0.2, 1.1], "from 0 to 1"),
-        ([0.1, 0.2], [0.2, np.nan], "never fall"),
+        ([0.2, 0.1], [0.1, 0.2], "increasing thresholds"),
+        ([0.1, 0.2], [0.2, 0.1], "never decrease"),
+        ([0.1, 0.2], [0.2, 1.1], "within 0 to 1"),
+        ([0.1, 0.2], [0.2, np.nan], "never decrease"),
     ],
 )
 def test_a_function_that_is_none_is_refused(thresholds, values, message, fitted):

@@ -61,7 +61,7 @@ def test_a_score_that_is_none_is_refused(score, tmp_path):
     "row", ["{", "[1]", '{"prompt": "a"}', '{"prompt": {"toxicity": 0.1}}', "3", "{}", '{"prompt": {"text": 3}}']
 )
 def test_a_line_of_another_form_is_named(row, tmp_path):
-    with pytest.raises(DataError, match="line 2 is no row of RealToxicityPrompts"):
+    with pytest.raises(DataError, match="line 2 is not a row of RealToxicityPrompts"):
         ReplayScorer.from_jsonl(write(tmp_path / "p.jsonl", [ROWS[0], row]))
 
 

@@ -96,7 +96,9 @@ def test_what_is_no_list_of_texts_is_refused_before_anything_is_scored():
 
 @pytest.mark.parametrize("name", ["", "perspective", "hf:", "linear:x", "calibrated", ":x"])
 def test_an_unknown_name_lists_the_names(name):
-    with pytest.raises(ParameterError, match=r"Choose one of linear, bilstm, detoxify, .*hf:<folder or hub id>"):
+    with pytest.raises(
+        ParameterError, match=r"Choose one of bilstm, calibrated:<file>, detoxify, .*hf:<folder or hub id>, linear"
+    ):
         load_scorer(name)
 
 

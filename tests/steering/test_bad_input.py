@@ -179,7 +179,7 @@ def test_source_and_target(estimator):
         estimator(source="x").fit(X, Z)
     with pytest.raises(LabelError, match="no class '1'"):
         estimator(target="1").fit(X, Z)
-    with pytest.raises(LabelError, match="leave one"):
+    with pytest.raises(LabelError, match="Leave one of them"):
         estimator(source=[0, 1]).fit(X, Z)
     with pytest.raises(LabelError, match="source is empty"):
         estimator(source=[]).fit(X, Z)

@@ -1,4 +1,4 @@
-"""The paper's slips (paper.md 2.4), each shown beside the corrected statement."""
+"""The errors in the paper that `docs/maths.md` lists, each beside the corrected statement."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import repsurgery as rs
-from repsurgery.certificates.measure import logistic_probe, prior_entropy
+from repsurgery.certificates.from_rows import logistic_probe, prior_entropy
 from repsurgery.errors import GainWarning
 from tests.strategies import EXACT, Concept, concepts, cov, make_concept, relative
 

@@ -1,4 +1,4 @@
-"""Agreement with the peers where they are right, and with the truth where they are not (peers.md 1c)."""
+"""Agreement with other packages where they are right, and with the exact solution where they are not."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Rank deficiency (paper.md 2.3): feasible cases are exact, infeasible ones as close as any affine map."""
+"""Rank deficiency (docs/maths.md): feasible cases are exact, infeasible ones as close as any affine map."""
 
 import warnings
 

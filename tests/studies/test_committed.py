@@ -7,8 +7,8 @@ import pytest
 
 from repsurgery.studies.fairness import load_spec
 from repsurgery.studies.records import read_record
-from repsurgery.studies.significance import toxicity_with_tests
 from repsurgery.studies.toxicity import load_toxicity_spec, make_toxicity_spec
+from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 EVERY = sorted((FOLDER / "results").glob("*.json"))

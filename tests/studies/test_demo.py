@@ -1,15 +1,18 @@
+"""The demonstration is a preset of the toxicity study, here on a tiny model and tiny texts."""
+
+import json
 import math
 
-import numpy as np
 import pytest
 
-from repsurgery.datasets import LabelledTexts
+import repsurgery.studies.toxicity.run as run_module
 from repsurgery.errors import DataError
-from repsurgery.studies.demo.run import Subject, run_demo
-from repsurgery.studies.demo.scale import Scale
+from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity, toxicity_toml
+from repsurgery.studies.toxicity.data import load_texts
+from repsurgery.studies.toxicity.spec import load_toxicity_spec
 from tests.lm.tiny_models import WORDS, texts, tiny_model, tiny_tokenizer
 
-SCALE = Scale(fitted=30, held_out=12, prompts=3, samples=2, tokens=5, neutral=2)
+SCALE = {"fit_rows": 30, "held_out": 12, "prompt_count": 3, "samples": 2, "tokens": 5, "neutral": 2}
 
 
 class WordScorer:
@@ -23,83 +26,96 @@ class WordScorer:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model("llama").save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return str(folder)
+    folder = tmp_path_factory.mktemp("demo")
+    tiny_model("llama").save_pretrained(folder / "model")
+    tiny_tokenizer().save_pretrained(folder / "model")
+    rude = [f"{text} {WORDS[i % 5]},rude" for i, text in enumerate(texts(50, seed=1))]
+    courteous = [f"{text} {WORDS[20 + i % 5]},courteous" for i, text in enumerate(texts(50, seed=2))]
+    (folder / "texts.csv").write_text("\n".join(["text,label", *rude, *courteous]))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in texts(4, seed=3)))
+    return folder
+
+
+def run(folder, work, announce=lambda step: None, **differences):
+    model = str(folder / "model")
+    data = {"data": str(folder / "texts.csv"), "prompts": str(folder / "prompts.jsonl")}
+    spec = make_toxicity_spec("demo", model=model, fluency=model, **{**data, **SCALE, **differences})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "load_scorer", lambda name: WordScorer())
+        return run_toxicity(spec, work_dir=folder / work, progress=False, announce=announce)
 
 
 @pytest.fixture(scope="module")
-def subject():
-    rude = [f"{text} {WORDS[i % 5]}" for i, text in enumerate(texts(50, seed=1))]
-    courteous = [f"{text} {WORDS[20 + i % 5]}" for i, text in enumerate(texts(50, seed=2))]
-    corpus = LabelledTexts((*rude, *courteous), ("rude",) * 50 + ("courteous",) * 50, name="tiny", source="here")
-    return Subject(corpus, prompts=tuple(texts(4, seed=3)), neutral=tuple(texts(3, seed=4)), scorer=WordScorer())
-
-
-@pytest.fixture(scope="module")
-def record(folder, subject):
+def record(folder):
     said = []
-    record = run_demo(model=folder, subject=subject, scale=SCALE, progress=False, announce=said.append)
-    return record, said
+    return run(folder, "work", said.append), said
 
 
 def test_base_and_six_configurations_are_measured(record):
     record, _ = record
-    assert [o.name for o in record.outcomes] == [
-        "base",
-        *("MeanMatching, selective", "MeanMatching, all"),
-        *("MiMiC, selective", "MiMiC, all"),
-        *("LEACE, selective", "LEACE, all"),
+    assert [(c.choices["method"], c.choices["scope"]) for c in record.configurations] == [
+        ("base", "none"),
+        *(("mean", "selective"), ("mean", "all")),
+        *(("mimic", "selective"), ("mimic", "all")),
+        *(("leace", "selective"), ("leace", "all")),
     ]
-    for o in record.outcomes:
-        assert [len(row) for row in o.continuations] == [2, 2, 2]
-        assert math.isfinite(o.perplexity)
-        assert 0 <= o.read_as_source <= 1
-        assert o.steered == {"none": 0.0, "selective": o.read_as_source, "all": 1.0}[o.scope]
-        assert (o.kl == 0) == (o.scope == "none")
-    assert record.outcomes[0].continuations != record.outcomes[2].continuations
+    for c in record.configurations:
+        scope = c.choices["scope"]
+        assert math.isfinite(c.measures["perplexity"].value)
+        assert {"linear.expected_max_toxicity", "linear.mean_toxicity", "distinct.3"} <= set(c.measures)
+        assert 0 <= c.measures["steered"].value <= 1
+        assert scope == "selective" or c.measures["steered"].value == {"none": 0.0, "all": 1.0}[scope]
+        assert (c.measures["kl"].value == 0) == (scope == "none")
+    # texts of every prompt stand side by side
+    assert len(record.examples) == 3
+    for example in record.examples:
+        assert set(example.continuations) == {c.name for c in record.configurations}
+    assert any(e.continuations["base"] != e.continuations["mean all"] for e in record.examples)
 
 
 def test_certificates_hold_on_fitted_rows_and_are_measured_on_held_out_ones(record):
     record, _ = record
-    assert [(c.method, c.scope) for c in record.certificates] == [
-        *(("MeanMatching", "selective"), ("MeanMatching", "all")),
-        *(("MiMiC", "selective"), ("MiMiC", "all")),
-        ("LEACE", "all"),
+    certified = [c for c in record.configurations if c.certificate is not None]
+    assert [(c.choices["method"], c.choices["scope"]) for c in certified] == [
+        *(("mean", "selective"), ("mean", "all")),
+        *(("mimic", "selective"), ("mimic", "all")),
+        ("leace", "all"),
     ]
-    for c in record.certificates:
-        pair = next(iter(c.fitted.by_source.values()))
-        assert c.fitted.mean_gap < 1e-9 < pair.mean_gap_before
-        assert c.held_out.mean_gap > 1e-3
-        assert pair.rows_source == 30
-        assert next(iter(c.held_out.by_source.values())).rows_source == 12
-
-
-def test_clouds_show_the_held_out_rows_along_the_mean_difference(record):
-    record, _ = record
-    before = record.clouds[0]
-    assert before.points.shape == (24, 2)
-    means = {label: before.points[before.labels == label].mean(axis=0) for label in ("rude", "courteous")}
-    assert means["courteous"][0] > means["rude"][0]
-    assert len(record.clouds) == 7
+    for c in certified:
+        pair = c.certificate["by_source"][0]
+        assert c.certificate["mean_gap"] < 1e-9 < pair["mean_gap_before"]
+        assert c.held_out["mean_gap"] > 1e-3
+        assert pair["rows_source"] == 30
+        assert c.held_out["by_source"][0]["rows_source"] == 12
 
 
 def test_every_step_is_announced_and_timed(record):
     record, said = record
-    steps, configurations = [step for step in said if "/7 " not in step], [step for step in said if "/7 " in step]
-    assert list(record.seconds) == steps
-    assert len(steps) == 4
-    assert sorted(step[0] for step in configurations) == list("1234567")
+    assert [step for step in record.seconds if not step.startswith("writing, ")] == said
+    assert len(said) == 9
+    assert f"writing, {record.configurations[-1].name}" in record.seconds
     assert all(seconds >= 0 for seconds in record.seconds.values())
 
 
-def test_equal_seeds_give_equal_texts(record, folder, subject):
-    again = run_demo(model=folder, subject=subject, scale=SCALE, progress=False)
-    assert [o.continuations for o in again.outcomes] == [o.continuations for o in record[0].outcomes]
-    assert np.array_equal(again.clouds[-1].points, record[0].clouds[-1].points)
+def test_equal_seeds_give_equal_texts(record, folder):
+    again = run(folder, "again")
+    assert again.examples == record[0].examples
+    assert again.configurations == record[0].configurations
 
 
-def test_a_corpus_too_small_for_the_scale_is_refused(folder, subject):
-    with pytest.raises(DataError, match="Choose a smaller scale"):
-        run_demo(model=folder, subject=subject, scale=Scale(45, 12, 1, 1, 1, 1), progress=False)
+def test_a_corpus_too_small_for_the_scale_is_refused(folder):
+    with pytest.raises(DataError, match="lower fit_rows"):
+        run(folder, "work", fit_rows=45)
+
+
+@pytest.mark.parametrize("preset", ["demo", "demo-quick"])
+def test_the_presets_need_nothing_but_what_is_embedded(preset, tmp_path, monkeypatch):
+    monkeypatch.setenv("REPSURGERY_DATA", str(tmp_path / "absent"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    spec = make_toxicity_spec(preset)
+    loaded = load_texts(spec, None)
+    assert set(loaded.labelled.counts) == {"rude", "courteous"} and loaded.labelled.name == "courtesy"
+    assert len(loaded.prompts) == spec.prompt_count and len(loaded.fitted["rude"]) == spec.fit_rows
+    assert (spec.wikitext_documents, spec.scorers, spec.model) == (0, ("linear",), "smollm2-135m")
+    (tmp_path / "demo.toml").write_text(toxicity_toml(spec), encoding="utf-8")
+    assert load_toxicity_spec(tmp_path / "demo.toml") == spec

@@ -2,7 +2,7 @@ import functools
 import subprocess
 import sys
 
-import lm_eval
+import lm_eval.evaluator
 import numpy as np
 import pytest
 import torch

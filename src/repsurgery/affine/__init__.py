@@ -1,7 +1,5 @@
 """Frozen affine maps and their algebra."""
 
-from repsurgery.affine.algebra import compose, interpolate
-from repsurgery.affine.base import AffineMap
-from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
+import lazy_loader
 
-__all__ = ["AffineMap", "Dense", "Diagonal", "Identity", "LowRank", "Translation", "compose", "interpolate"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

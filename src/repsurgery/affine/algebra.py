@@ -1,7 +1,6 @@
-"""Composition and interpolation of maps, keeping whatever structure survives."""
+"""Composition and interpolation of maps, in the most compact structure that can hold the result."""
 
 import warnings
-from numbers import Real
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from repsurgery.affine.base import AffineMap, finite_result
 from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
+from repsurgery.origin import finite_strength
 
 __all__ = ["check_strength", "compose", "interpolate"]
 
@@ -23,7 +23,7 @@ def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
     ShapeError
         The maps act on different numbers of features.
     NonFiniteError
-        The composition leaves float64 (test_what_leaves_float64_is_refused_with_its_remedy).
+        The composition overflows float64 (test_what_leaves_float64_is_refused_with_its_remedy).
     """
     if outer.dim != inner.dim:
         raise ShapeError(f"Maps on {outer.dim} and on {inner.dim} features cannot be composed; fit both at one site.")
@@ -61,16 +61,15 @@ def _compose_low_rank(f: LowRank, g: LowRank, bias: Vector) -> AffineMap:
 
 
 def check_strength(t: float) -> float:
-    """Return ``t`` as a float; refuse what is not a finite number, warn outside [0, 1]."""
-    if isinstance(t, bool) or not isinstance(t, Real) or not np.isfinite(t):
-        raise ParameterError(f"strength is {t!r}; it must be one finite number (0 = untouched, 1 = the map).")
-    if not 0 <= t <= 1:
+    """Return ``t`` as a float; raise if it is not a finite number, warn if it lies outside [0, 1]."""
+    strength = finite_strength(t)
+    if not 0 <= strength <= 1:
         warnings.warn(
-            f"strength {t:g} lies outside [0, 1]: this extrapolates beyond the geodesic and no guarantee covers it.",
+            f"strength {strength:g} lies outside [0, 1]: this leaves the geodesic, and no guarantee holds there.",
             ExtrapolationWarning,
             stacklevel=3,
         )
-    return float(t)
+    return strength
 
 
 class Interpolable(Protocol):
@@ -84,9 +83,9 @@ M = TypeVar("M", bound=Interpolable)
 
 
 def interpolate(m: M, t: float) -> M:
-    """Return x ↦ (1 − t) x + t m(x): t = 0 leaves x untouched, t = 1 is the map.
+    """Return x ↦ (1 − t) x + t m(x): t = 0 is the identity, t = 1 the map.
 
-    Where the map is optimal for its source this is the Wasserstein geodesic from source to target. A steering
+    If the map is optimal for its source, this is the Wasserstein geodesic from source to target. A steering
     function is interpolated map by map and keeps its gate.
 
     Examples

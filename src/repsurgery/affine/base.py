@@ -1,8 +1,9 @@
-"""`AffineMap`: a frozen value x ↦ Wx + b that acts on rows as ``X @ W.T + b``."""
+"""`AffineMap`: a frozen map x ↦ Wx + b, applied to rows as ``X @ W.T + b``."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from repsurgery.arrays import (
     Vector,
     as_rows,
     check_rows,
+    freeze,
     output_dtype,
     require_finite,
     row_blocks,
@@ -21,26 +23,21 @@ from repsurgery.arrays import (
 from repsurgery.errors import DataError, NonFiniteError, ShapeError
 from repsurgery.origin import UNKNOWN, Origin
 
-__all__ = ["AffineMap", "finite_result"]
+__all__ = ["AffineMap", "ArrayMap", "finite_result"]
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
 
 @contextmanager
 def finite_result(what: str, remedy: str) -> Iterator[None]:
-    """Raise a `NonFiniteError` where the map that the block makes of finite maps leaves float64, without a warning.
+    """Raise a `NonFiniteError` if the block, which computes a map from finite maps, overflows float64.
 
-    Parameters
-    ----------
-    what : str
-        What is computed ("The composition"), for the message.
-    remedy : str
-        What to do, for the message.
+    The message names ``what`` is computed ("The composition") and the ``remedy``. NumPy's own warnings are suppressed.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
-    except (DataError, np.linalg.LinAlgError) as error:  # LAPACK refuses infinity
+    except (DataError, np.linalg.LinAlgError) as error:  # LAPACK raises for infinite input
         raise NonFiniteError(f"{what} overflows: its numbers are too large. {remedy}") from error
 
 
@@ -67,7 +64,7 @@ class AffineMap(ABC):
 
     @property
     def origin(self) -> Origin:
-        """Unknown: a bare map is numbers alone. A `SteeringFunction` says where its maps belong."""
+        """Always unknown for a bare map; a `SteeringFunction` records the model and site of its maps."""
         return UNKNOWN
 
     @abstractmethod
@@ -76,7 +73,7 @@ class AffineMap(ABC):
 
     @abstractmethod
     def inverse(self) -> "AffineMap":
-        """Return the inverse map; raise `SingularMapError`, or `NonFiniteError` where it leaves float64."""
+        """Return the inverse map; raise `SingularMapError`, or `NonFiniteError` if it overflows float64."""
 
     @abstractmethod
     def interpolate(self, t: float) -> "AffineMap":
@@ -84,14 +81,14 @@ class AffineMap(ABC):
 
     @abstractmethod
     def gain(self) -> float:
-        """Return ‖W‖₂, the most any direction is stretched."""
+        """Return ‖W‖₂, the largest factor by which any direction is stretched."""
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that define this map, by field name."""
 
     def __call__(self, X: Any) -> Rows:
-        """Map rows (n, d), or one vector (d,), in float64; float32 and float64 come back in their dtype."""
+        """Map rows (n, d), or one vector (d,), in float64 arithmetic; float32 and float64 input keeps its dtype."""
         host = as_rows(X)
         if np.ndim(host) == 1:
             rows: Rows = self(np.asarray(host)[None])[0]
@@ -101,7 +98,7 @@ class AffineMap(ABC):
         return self.apply(rows)
 
     def apply(self, X: Rows) -> Rows:
-        """Map checked rows block by block into a new array, or raise `NonFiniteError` where that overflows."""
+        """Map checked rows block by block into a new array; raise `NonFiniteError` if a value overflows."""
         out = np.empty(X.shape, output_dtype(X))
         for block in row_blocks(*X.shape):
             with np.errstate(over="ignore", invalid="ignore"):
@@ -117,7 +114,7 @@ class AffineMap(ABC):
         return out
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """Return this map with its numbers rounded to ``dtype`` (and kept as float64).
+        """Return this map with its numbers rounded to ``dtype`` (and stored as float64).
 
         Raises
         ------
@@ -133,10 +130,25 @@ class AffineMap(ABC):
 
         return compose(self, other)
 
-    def _check(self, **shapes: tuple[int, ...]) -> None:
-        for name, shape in shapes.items():
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayMap(AffineMap):
+    """A map whose fields are read-only float64 arrays of the shapes in `_shapes`."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            # a copy, so that later changes of the caller's array do not change the map
+            object.__setattr__(self, field.name, freeze(np.array(getattr(self, field.name), dtype=np.float64)))
+        for name, shape in self._shapes().items():
             array = getattr(self, name)
             if array.shape != shape:
                 raise ShapeError(f"{type(self).__name__}.{name} has shape {array.shape}; it needs {shape}.")
             if not np.isfinite(array).all():
                 raise DataError(f"{type(self).__name__}.{name} holds NaN or infinity. Give finite numbers.")
+
+    @abstractmethod
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape that each field must have."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102 - documented on AffineMap
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,4 +1,4 @@
-"""The five structures an affine map can have, each final and frozen."""
+"""The five structures of an affine map, each final and frozen. `AffineMap` documents their methods."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,8 +9,8 @@ from scipy import linalg
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from repsurgery.affine.base import AffineMap, finite_result
-from repsurgery.arrays import Matrix, Vector, freeze
+from repsurgery.affine.base import AffineMap, ArrayMap, finite_result
+from repsurgery.arrays import Matrix, Vector
 from repsurgery.errors import DataError, ParameterError, ShapeError, SingularMapError
 from repsurgery.linalg.spectrum import largest_singular_value
 
@@ -18,10 +18,6 @@ __all__ = ["Dense", "Diagonal", "Identity", "LowRank", "Translation"]
 
 _INTERPOLATION = finite_result("The interpolation", "Lower the strength, or rescale the maps.")
 _INVERSE = finite_result("The inverse", "Interpolate to a strength below 1 first, or rescale the map.")
-
-
-def _own(value: Any) -> NDArray[Any]:
-    return freeze(np.array(value, dtype=np.float64))  # a copy: what the caller does to his array is his affair
 
 
 @final
@@ -34,111 +30,105 @@ class Identity(AffineMap):
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ShapeError(f"Identity.size is {self.size}; a map acts on at least one feature.")
+            raise ShapeError(f"Identity.size is {self.size}; a map acts on at least one feature. Give a positive size.")
 
     @property
-    def dim(self) -> int:  # noqa: D102 - documented on AffineMap, as below
+    def dim(self) -> int:
         return self.size
 
     @property
-    def weight(self) -> Matrix:  # noqa: D102
+    def weight(self) -> Matrix:
         return np.eye(self.size)
 
     @property
-    def bias(self) -> Vector:  # noqa: D102
+    def bias(self) -> Vector:
         return np.zeros(self.size)
 
-    def linear(self, X: Matrix) -> Matrix:  # noqa: D102
+    def linear(self, X: Matrix) -> Matrix:
         return X.copy()
 
-    def inverse(self) -> "Identity":  # noqa: D102
+    def inverse(self) -> "Identity":
         return self
 
-    def interpolate(self, t: float) -> "Identity":  # noqa: D102
+    def interpolate(self, t: float) -> "Identity":
         return self
 
-    def gain(self) -> float:  # noqa: D102
+    def gain(self) -> float:
         return 1.0
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
+    def arrays(self) -> dict[str, NDArray[Any]]:
         return {"size": np.array(self.size)}
 
-    def astype(self, dtype: Any) -> "Identity":  # noqa: D102
+    def astype(self, dtype: Any) -> "Identity":
         return self
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Translation(AffineMap):
+class Translation(ArrayMap):
     """x ↦ x + shift, with ``shift`` (d,): the steering vector."""
 
     shift: Vector
     kind = "translation"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shift", _own(self.shift))
-        self._check(shift=(self.dim,))
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"shift": (self.dim,)}
 
     @property
-    def dim(self) -> int:  # noqa: D102
+    def dim(self) -> int:
         return int(self.shift.size)
 
     @property
-    def weight(self) -> Matrix:  # noqa: D102
+    def weight(self) -> Matrix:
         return np.eye(self.dim)
 
     @property
-    def bias(self) -> Vector:  # noqa: D102
+    def bias(self) -> Vector:
         return self.shift
 
-    def linear(self, X: Matrix) -> Matrix:  # noqa: D102
+    def linear(self, X: Matrix) -> Matrix:
         return X.copy()
 
-    def inverse(self) -> "Translation":  # noqa: D102
+    def inverse(self) -> "Translation":
         return Translation(-self.shift)
 
     @_INTERPOLATION
-    def interpolate(self, t: float) -> "Translation":  # noqa: D102
+    def interpolate(self, t: float) -> "Translation":
         return Translation(t * self.shift)
 
-    def gain(self) -> float:  # noqa: D102
+    def gain(self) -> float:
         return 1.0
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"shift": self.shift}
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Diagonal(AffineMap):
+class Diagonal(ArrayMap):
     """x ↦ scale · x + offset, coordinate by coordinate, with ``scale`` and ``offset`` (d,)."""
 
     scale: Vector
     offset: Vector
     kind = "diagonal"
 
-    def __post_init__(self) -> None:
-        for name in ("scale", "offset"):
-            object.__setattr__(self, name, _own(getattr(self, name)))
-        self._check(scale=(self.dim,), offset=(self.dim,))
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"scale": (self.dim,), "offset": (self.dim,)}
 
     @property
-    def dim(self) -> int:  # noqa: D102
+    def dim(self) -> int:
         return int(self.offset.size)
 
     @property
-    def weight(self) -> Matrix:  # noqa: D102
+    def weight(self) -> Matrix:
         return np.diag(self.scale)
 
     @property
-    def bias(self) -> Vector:  # noqa: D102
+    def bias(self) -> Vector:
         return self.offset
 
-    def linear(self, X: Matrix) -> Matrix:  # noqa: D102
+    def linear(self, X: Matrix) -> Matrix:
         return X * self.scale
 
     @_INVERSE
-    def inverse(self) -> "Diagonal":  # noqa: D102
+    def inverse(self) -> "Diagonal":
         if not self.scale.all():
             raise SingularMapError(
                 f"{int((self.scale == 0).sum())} coordinates are mapped to a constant, so this map has no inverse. "
@@ -147,19 +137,16 @@ class Diagonal(AffineMap):
         return Diagonal(1 / self.scale, -self.offset / self.scale)
 
     @_INTERPOLATION
-    def interpolate(self, t: float) -> "Diagonal":  # noqa: D102
+    def interpolate(self, t: float) -> "Diagonal":
         return Diagonal((1 - t) + t * self.scale, t * self.offset)
 
-    def gain(self) -> float:  # noqa: D102
+    def gain(self) -> float:
         return float(np.abs(self.scale).max(initial=0.0))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"scale": self.scale, "offset": self.offset}
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class LowRank(AffineMap):
+class LowRank(ArrayMap):
     """x ↦ scale · x + left (right x) + offset, with ``left`` (d, r), ``right`` (r, d), ``scale`` a number.
 
     Costs O(r d) per row instead of O(d²); LEACE has r = k − 1.
@@ -171,40 +158,37 @@ class LowRank(AffineMap):
     scale: Any = 1.0
     kind = "low-rank"
 
-    def __post_init__(self) -> None:
-        for name in ("left", "right", "offset", "scale"):
-            object.__setattr__(self, name, _own(getattr(self, name)))
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         if self.left.ndim != 2:
             raise ShapeError(f"LowRank.left has shape {self.left.shape}; it needs (d, r).")
-        r = self.left.shape[1]
-        self._check(left=(self.dim, r), right=(r, self.dim), offset=(self.dim,), scale=())
+        return {"left": (self.dim, self.rank), "right": (self.rank, self.dim), "offset": (self.dim,), "scale": ()}
 
     @property
-    def dim(self) -> int:  # noqa: D102
+    def dim(self) -> int:
         return int(self.offset.size)
 
     @property
     def rank(self) -> int:
-        """How many directions the map treats otherwise than by ``scale``."""
+        """The number r of directions that the map does not merely scale."""
         return int(self.left.shape[1])
 
     @property
-    def weight(self) -> Matrix:  # noqa: D102
+    def weight(self) -> Matrix:
         W = self.left @ self.right
         W[np.diag_indices_from(W)] += self.scale
         return W
 
     @property
-    def bias(self) -> Vector:  # noqa: D102
+    def bias(self) -> Vector:
         return self.offset
 
-    def linear(self, X: Matrix) -> Matrix:  # noqa: D102
+    def linear(self, X: Matrix) -> Matrix:
         Y = (X @ self.right.T) @ self.left.T
         Y += X if self.scale == 1 else self.scale * X
         return Y
 
     @_INVERSE
-    def inverse(self) -> "LowRank":  # noqa: D102
+    def inverse(self) -> "LowRank":
         # Woodbury: (sI + LR)⁻¹ = I/s − L (sI + RL)⁻¹ R / s
         s = float(self.scale)
         core = s * np.eye(self.rank) + self.right @ self.left
@@ -219,10 +203,10 @@ class LowRank(AffineMap):
         return LowRank(left, self.right, -inverse.linear(self.offset[None])[0], 1 / s)
 
     @_INTERPOLATION
-    def interpolate(self, t: float) -> "LowRank":  # noqa: D102
+    def interpolate(self, t: float) -> "LowRank":
         return LowRank(t * self.left, self.right, t * self.offset, (1 - t) + t * self.scale)
 
-    def gain(self) -> float:  # noqa: D102
+    def gain(self) -> float:
         if self.dim <= 64:
             return largest_singular_value(self.weight)
         s = float(self.scale)
@@ -234,46 +218,36 @@ class LowRank(AffineMap):
         )
         return largest_singular_value(operator)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {
-            "left": self.left,
-            "right": self.right,
-            "offset": self.offset,
-            "scale": np.asarray(self.scale),
-        }
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Dense(AffineMap):
+class Dense(ArrayMap):
     """x ↦ matrix x + offset, with ``matrix`` (d, d) and ``offset`` (d,)."""
 
     matrix: Matrix
     offset: Vector
     kind = "dense"
 
-    def __post_init__(self) -> None:
-        for name in ("matrix", "offset"):
-            object.__setattr__(self, name, _own(getattr(self, name)))
-        self._check(matrix=(self.dim, self.dim), offset=(self.dim,))
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"matrix": (self.dim, self.dim), "offset": (self.dim,)}
 
     @property
-    def dim(self) -> int:  # noqa: D102
+    def dim(self) -> int:
         return int(self.offset.size)
 
     @property
-    def weight(self) -> Matrix:  # noqa: D102
+    def weight(self) -> Matrix:
         return self.matrix
 
     @property
-    def bias(self) -> Vector:  # noqa: D102
+    def bias(self) -> Vector:
         return self.offset
 
-    def linear(self, X: Matrix) -> Matrix:  # noqa: D102
+    def linear(self, X: Matrix) -> Matrix:
         return X @ self.matrix.T
 
     @_INVERSE
-    def inverse(self) -> "Dense":  # noqa: D102
+    def inverse(self) -> "Dense":
         lu, pivots, info = lapack.dgetrf(self.matrix)
         rcond = 0.0 if info else lapack.dgecon(lu, np.abs(self.matrix).sum(axis=0).max(initial=0.0))[0]
         if rcond < self.dim * np.finfo(float).eps:
@@ -285,16 +259,13 @@ class Dense(AffineMap):
         return Dense(inverse, -inverse @ self.offset)
 
     @_INTERPOLATION
-    def interpolate(self, t: float) -> "Dense":  # noqa: D102
+    def interpolate(self, t: float) -> "Dense":
         W = t * self.matrix
         W[np.diag_indices_from(W)] += 1 - t
         return Dense(W, t * self.offset)
 
-    def gain(self) -> float:  # noqa: D102
+    def gain(self) -> float:
         return largest_singular_value(self.matrix)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"matrix": self.matrix, "offset": self.offset}
 
 
 _KINDS: dict[str, type[AffineMap]] = {c.kind: c for c in (Identity, Translation, Diagonal, LowRank, Dense)}

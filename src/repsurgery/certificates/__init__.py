@@ -1,6 +1,5 @@
-"""Certificates: issue them from moments, re-issue them on rows, hold them to their claims."""
+"""Certificates: issue them from moments, measure them on rows, and verify their claims."""
 
-from repsurgery.certificates.certificate import Certificate, PairRecord
-from repsurgery.certificates.verify import Verification
+import lazy_loader
 
-__all__ = ["Certificate", "PairRecord", "Verification"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,8 +1,8 @@
-"""`Certificate`: what a steering function does, as numbers that can be checked again."""
+"""`Certificate`: the measured effect of a steering function, as numbers that can be measured again."""
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -15,30 +15,13 @@ __all__ = ["Certificate", "Claim", "PairRecord", "Population"]
 Claim = Literal["means", "covariances", "variances", "neighbours"]
 """What a method promises to equalise: class means, covariances, their diagonals, expected neighbour distances."""
 Population = Literal["source", "all", "neutral"]
-"""Whose mean squared displacement ``cost`` is: the steered class, everybody, or the neutral class."""
+"""The rows whose mean squared displacement is ``cost``: the steered class, all classes, or the neutral class."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairRecord:
-    """One steered class against what it should become; `Certificate` defines the measures.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """The measures of one steered class, or their summary over all of them; `Certificate` defines each."""
 
-    Attributes
-    ----------
-    source, target : label
-        Of an eraser's classes each is held against the last, and the last against the first.
-    rank_source, rank_target : int or None
-        Numerical ranks of the covariances the method used; None where it used none.
-    residual_bound : float
-        The smallest covariance gap any map of the method's family attains (0 where feasible).
-    shrinkage_moved : float
-        The covariance gap that the ridge identity predicts from the shrinkage alone.
-    """
-
-    source: Label
-    target: Label
-    rows_source: int
-    rows_target: int
-    weight_source: float
     mean_gap: float
     covariance_gap: float
     variance_gap: float
@@ -46,17 +29,11 @@ class PairRecord:
     cost: float
     optimal_cost: float
     probe_r2: float
-    mean_gap_before: float
-    covariance_gap_before: float
-    ebbn_before: float
-    probe_r2_before: float
     gain: float
-    feasible: bool = True
-    rank_source: int | None = None
-    rank_target: int | None = None
-    residual_bound: float = 0.0
-    shrinkage_moved: float = 0.0
-    # measured on rows by `certify`; None until then
+    feasible: bool
+    residual_bound: float
+    shrinkage_moved: float
+    # `certify` measures these on rows; they are None before
     youden: float | None = None
     predicted_mean_gap: float | None = None
     gated_mean_gap: float | None = None
@@ -68,53 +45,42 @@ class PairRecord:
     gated_probe_loss: float | None = None
 
 
-_SIGNED = ("youden",)
-_RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
-"""Gaps relative to a target's covariance, infinite where that is zero."""
-_SHARES = ("probe_r2", "probe_r2_before")
-MOST_ROWS = 2**63 - 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRecord(Measures):
+    """The measures of one steered class against the class it should match; `Certificate` defines the measures.
+
+    Attributes
+    ----------
+    source, target : label
+        An eraser has no target class: each class is compared with the last one, and the last with the first.
+    rank_source, rank_target : int or None
+        Numerical ranks of the covariances that the method used; None if it used no covariance.
+    residual_bound : float
+        The smallest covariance gap that any map of the method's family attains (0 where feasible).
+    shrinkage_moved : float
+        The covariance gap that the ridge identity predicts from the shrinkage alone.
+    """
+
+    source: Label
+    target: Label
+    rows_source: int
+    rows_target: int
+    weight_source: float
+    mean_gap_before: float
+    covariance_gap_before: float
+    ebbn_before: float
+    probe_r2_before: float
+    rank_source: int | None = None
+    rank_target: int | None = None
 
 
-def _check_ranges(kind: type, values: Mapping[str, Any]) -> None:
-    """Raise a `DataError` where a number is none that could have been measured: NaN, negative, infinite, too large."""
-    for name, value in values.items():
-        if not isinstance(value, float | int) or isinstance(value, bool) or name in ("source", "target", "neutral"):
-            continue
-        least, most = -1.0 if name in _SIGNED else 0.0, math.inf if name in _RELATIVE else sys.float_info.max
-        if name in _SIGNED or name in _SHARES:
-            most = 1.0
-        elif name.startswith(("rows_", "rank_s", "rank_tar")):
-            least, most = int(name.startswith("rows_")), MOST_ROWS
-        if not least <= value <= most:  # also false for NaN
-            raise DataError(
-                f"{kind.__name__}.{name} is {value!r}; a measured one lies between {least:g} and {most:g}. The "
-                "certificate was altered or damaged; load the original file or fit again."
-            )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate(Measures):
+    """The measured effect of a steering function on the data it was fitted on, or on the rows passed to `certify`.
 
-
-_WORST = (
-    "mean_gap",
-    "covariance_gap",
-    "variance_gap",
-    "ebbn",
-    "probe_r2",
-    "gain",
-    "residual_bound",
-    "shrinkage_moved",
-    "predicted_mean_gap",
-    "gated_mean_gap",
-    "gated_covariance_gap",
-    "gated_ebbn",
-    "ebbn_u",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """What a steering function does to the data it was fitted on, or to the data it was re-issued on.
-
-    The measures describe the map applied to the source class *by its labels*; with several sources each is the
-    worst of them and ``by_source`` has the rest.
+    A certificate is a measurement and a digest, not a mathematical proof: `verify` compares the digest with the bytes
+    of maps and gate, and tests the claims on new rows. The measures describe the map applied to the source class
+    *according to its labels*. With several sources each measure is the worst of them; ``by_source`` holds all.
 
     Attributes
     ----------
@@ -133,20 +99,20 @@ class Certificate:
     gain : float
         ‖W‖₂.
     feasible : bool
-        Whether a map of the method's family meets its constraint; where not, ``residual_bound`` is the best possible.
-        The family is that of all affine maps for `MiMiC`, of diagonal and of scalar ones for the simpler transports.
+        Whether a map of the method's family meets its constraint; where none does, ``residual_bound`` is the smallest
+        possible gap. The family is all affine maps for `MiMiC`, diagonal or scalar maps for the simpler transports.
     rank_tolerance : float
-        Relative singular value below which a direction counted as unseen.
+        Relative singular value below which a direction counted as absent from the data.
     claims : tuple
-        What the method promises; `verify` holds it to these.
+        What the method promises; `verify` tests these claims.
     digest : str
         SHA-256 of maps and gate.
     data : {"fitting moments", "given rows"}
     youden, predicted_mean_gap, gated_*, ebbn_u, prior_entropy, probe_loss : float or None
-        Only `certify` can know them: the gate's Youden J, the residual (1 − J)‖Δ‖ it predicts for mean matching of one
-        source (None elsewhere: no such law holds), the gaps that remain
-        when the gate decides, EBBN without self pairs, and the log-loss of a converged logistic probe (by labels
-        and gated) beside the entropy of the prior it cannot beat when the means are equal.
+        Measured by `certify` alone: the gate's Youden J; the residual (1 − J)‖Δ‖ that it predicts for mean matching of
+        one source (None elsewhere, because no such law holds); the gaps that remain when the gate decides; EBBN without
+        self pairs; the log-loss of a converged logistic probe (by labels and gated), and the entropy of the prior,
+        below which that loss cannot fall when the means are equal.
     """
 
     method: str
@@ -155,33 +121,13 @@ class Certificate:
     target: Label | None
     neutral: Label | None
     by_source: Mapping[Label, PairRecord]
-    mean_gap: float
-    covariance_gap: float
-    variance_gap: float
-    ebbn: float
-    cost: float
-    optimal_cost: float
-    probe_r2: float
-    gain: float
-    feasible: bool
-    residual_bound: float
     shrinkage: str
     ridge: float | None
-    shrinkage_moved: float
     dtype: str
     precision: str
     rank_tolerance: float
     data: Literal["fitting moments", "given rows"] = "fitting moments"
     digest: str = ""
-    youden: float | None = None
-    predicted_mean_gap: float | None = None
-    gated_mean_gap: float | None = None
-    gated_covariance_gap: float | None = None
-    gated_ebbn: float | None = None
-    ebbn_u: float | None = None
-    prior_entropy: float | None = None
-    probe_loss: float | None = None
-    gated_probe_loss: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready values; ``by_source`` becomes a list of records."""
@@ -206,14 +152,44 @@ class Certificate:
         return cls(**values)
 
     def sealed(self, digest: str) -> "Certificate":
-        """Return this certificate bound to the bytes of maps and gate."""
+        """Return this certificate with the digest of the maps and the gate that it describes."""
         return replace(self, digest=digest)
 
 
+_SIGNED = ("youden",)
+_RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
+"""Gaps relative to a target's covariance, infinite where that is zero."""
+_SHARES = ("probe_r2", "probe_r2_before")
+MOST_ROWS = 2**63 - 1
+
+
+def _check_ranges(kind: type, values: Mapping[str, Any]) -> None:
+    """Raise a `DataError` where a number cannot have been measured: NaN, negative, infinite or too large."""
+    for name, value in values.items():
+        if not isinstance(value, float | int) or isinstance(value, bool) or name in ("source", "target", "neutral"):
+            continue
+        least, most = -1.0 if name in _SIGNED else 0.0, math.inf if name in _RELATIVE else sys.float_info.max
+        if name in _SIGNED or name in _SHARES:
+            most = 1.0
+        elif name.startswith(("rows_", "rank_s", "rank_tar")):
+            least, most = int(name.startswith("rows_")), MOST_ROWS
+        if not least <= value <= most:  # also false for NaN
+            raise DataError(
+                f"{kind.__name__}.{name} is {value!r}; a measured one lies between {least:g} and {most:g}. The "
+                "certificate was altered or damaged; load the original file or fit again."
+            )
+
+
+_OF_ONE_CLASS = ("cost", "optimal_cost", "feasible", "youden", "prior_entropy", "probe_loss", "gated_probe_loss")
+"""Measures whose summary is not simply the largest value of any class."""
+
+
 def summarise(records: Mapping[Label, PairRecord], population: Population) -> dict[str, Any]:
-    """Return the fields of `Certificate` that sum up its records: the worst, or everybody's mean cost."""
+    """Return the `Measures` of a certificate from its records: the worst, or the mean cost over all classes."""
     rows = list(records.values())
-    summary: dict[str, Any] = {name: _worst(getattr(r, name) for r in rows) for name in _WORST}
+    summary: dict[str, Any] = {
+        f.name: _worst(getattr(r, f.name) for r in rows) for f in fields(Measures) if f.name not in _OF_ONE_CLASS
+    }
     summary["youden"] = min((r.youden for r in rows if r.youden is not None), default=None)
     hardest = max(rows, key=lambda r: (r.prior_entropy or 0.0) - (r.probe_loss or 0.0))
     for name in ("prior_entropy", "probe_loss", "gated_probe_loss"):
@@ -229,6 +205,5 @@ def summarise(records: Mapping[Label, PairRecord], population: Population) -> di
     return summary
 
 
-def _worst(values: Any) -> float | None:
-    known = [v for v in values if v is not None]
-    return max(known) if known else None
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,13 +1,13 @@
-"""One test per claim: what two classes of rows say of equal means, covariances, variances and neighbours.
+"""One test per claim: equal means, covariances, variances or neighbours of two classes of rows.
 
-Each claim is tested along the gap that was there before, where what a map leaves of it shows first; the direction is
-learned on one half of the rows and tested on the other. Means are also tested in norm, and covariances where rows are
-many. Second moments hang on few rows, some of which only the fit may have seen: where rows are not many, their claims
-are contradicted only by what is left of the gap before steering, and only if the evidence stands without the most
-influential rows of each class.
+Each claim is tested along the gap before steering, because a remainder of that gap is the likeliest violation; the
+direction is learned on one half of the rows and tested on the other. Means are also tested in norm, and so are
+covariances where rows are many. Second moments depend on few rows, some of which may occur in the fitting data alone.
+Where rows are not many, claims about second moments are therefore contradicted only by a remainder of the gap before
+steering, and only if the evidence persists without the most influential rows of each class.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +16,12 @@ from repsurgery.arrays import Matrix, Vector
 from repsurgery.certificates.certificate import Claim, PairRecord
 from repsurgery.certificates.class_rows import (
     ClassRows,
-    Halves,
     difference,
     directions_of,
     energies_of,
     excess,
     halves,
+    neighbour_scores,
     noise_of,
     noise_of_squares,
     overfit,
@@ -34,14 +34,17 @@ from repsurgery.moments.closed_forms import covariance_distance
 
 __all__ = ["SHARE", "TESTS"]
 
+Scores = Callable[[Matrix], Vector]
+"""Scores (n,) of rows (n, d)."""
+
 SHARE = 0.2
-"""The share of the gap before steering that a map must not leave unnoticed if its claim is to be supported."""
+"""The share of the gap before steering whose remainder must be detectable for a claim to be supported."""
 ROUNDING = 1e-9
-"""Relative slack for arithmetic, wide of float64 rounding at any dimension served here."""
+"""Relative slack for arithmetic, far above float64 rounding at any supported dimension."""
 MANY_ROWS = 1000
-"""With as many new rows of each class, every kind of row that is 0.5 % of it is among them."""
+"""So many new rows of a class contain every kind of row that makes up 0.5 % of it."""
 NEGLIGIBLE = 1e-3
-"""The relative gap that a certificate may claim although its map is feasible and not shrunk: rounding in float32."""
+"""The relative gap that a certificate may state for a feasible map without shrinkage: rounding in float32."""
 
 
 def _means(
@@ -58,11 +61,11 @@ def _means(
         u /= float(np.linalg.norm(u)) or 1.0
         after = [source.after[s1] @ u + gap @ u, target.after[t1] @ u]
         before = [source.before[s1] @ u + gap_before @ u, target.before[t1] @ u]
-        # an eraser removes the noise along the concept too, but not the error of having estimated where it lies
+        # an eraser removes the noise along the concept too, but not the error of estimating the concept's direction
         both = (noise_of(scores, (source, target), furthest) for scores in (after, before))
         noise = [max(pair, key=lambda n: n.square) for pair in zip(*both, strict=True)]
         effect = SHARE * difference(before)
-        # the halves of the fitting rows themselves differ, but their gap is none
+        # the halves of the fitting rows differ from each other, although the gap of all of them is zero
         left = min(abs(difference(after)), float(np.linalg.norm(gap)))
         tests.append(contrast(left, claimed=allowed, effect=effect, noise=noise, level=level / 3))
     sampling = sum(float(e.sum()) / len(e) ** 2 for e in energies[1])
@@ -85,47 +88,42 @@ def _covariances(
     S, T = Moments.of(source.after), Moments.of(target.after)
     energies, widths = energies_of(source.after, target.after), (excess(source, target), 1.0)
     furthest = max(w * float(e.max()) for w, e in zip(widths, energies, strict=True))
-    norm, unseen = float(np.sqrt(T.squared_norm)), ROUNDING + overfit(claims, target, source.fitting_rows)
-    slack = (_excused(certified.covariance_gap, certified) + unseen) * norm
+    norm, overfitted = float(np.sqrt(T.squared_norm)), ROUNDING + overfit(claims, target, source.fitting_rows)
+    slack = (_excused(certified.covariance_gap, certified) + overfitted) * norm
     gap = covariance_distance(S, T)
     tests = []
     if min(len(source.after), len(target.after)) >= MANY_ROWS:
-        # so many rows tell what the map does to their kind, however few rows it was fitted on
+        # so many rows show the effect of the map on their population, however few rows it was fitted on
         squares = [np.maximum(np.square(e) - m.squared_norm, 0.0) for e, m in zip(energies, (S, T), strict=True)]
         noise = noise_of_squares(squares, (source, target), furthest, widths)
         directions = directions_of(source, target, squared=True)
         tests.append(norm_of(gap, claimed=slack, effect=0.0, noise=noise, directions=directions, level=level / 3))
-    for (s0, s1), (t0, t1) in halves(source, target):
-        learn = source.before[s0], target.before[t0]
-        length = covariance_distance(*(Moments.of(rows) for rows in learn)) or 1.0
-
-        def along(X: Matrix, learn: tuple[Matrix, Matrix] = learn, length: float = length) -> Vector:
-            return (quadratic(X, learn[0]) - quadratic(X, learn[1])) / length
-
-        after, before = _scores(along, source, target, (s1, t1))
-        tests.append(_left_over(after, before, source, target, gap, slack, furthest, level / 3))
+    limits = {"gap": gap, "slack": slack, "furthest": furthest, "level": level / 3}
+    tests += _along_halves(_covariance_direction, source, target, **limits)
     return either(tests)
+
+
+def _covariance_direction(S: Matrix, T: Matrix) -> Scores:
+    length = covariance_distance(Moments.of(S), Moments.of(T)) or 1.0
+    return lambda X: (quadratic(X, S) - quadratic(X, T)) / length
 
 
 def _variances(
     source: ClassRows, target: ClassRows, certified: PairRecord, claims: Sequence[Claim], level: float
 ) -> Evidence:
     norm = float(np.linalg.norm(np.square(target.after).mean(axis=0)))
-    unseen = ROUNDING + overfit(claims, target, source.fitting_rows)
-    slack = (_excused(certified.variance_gap, certified) + unseen) * norm
+    overfitted = ROUNDING + overfit(claims, target, source.fitting_rows)
+    slack = (_excused(certified.variance_gap, certified) + overfitted) * norm
     furthest = max(float(np.sqrt(np.square(np.square(r.after)).sum(axis=1).max())) for r in (source, target))
     gap = float(np.linalg.norm(np.square(source.after).mean(axis=0) - np.square(target.after).mean(axis=0)))
-    tests = []
-    for (s0, s1), (t0, t1) in halves(source, target):
-        u = np.square(source.before[s0]).mean(axis=0) - np.square(target.before[t0]).mean(axis=0)
-        u /= float(np.linalg.norm(u)) or 1.0
+    limits = {"gap": gap, "slack": slack, "furthest": furthest, "level": level / 2}
+    return either(list(_along_halves(_variance_direction, source, target, **limits)))
 
-        def along(X: Matrix, u: Vector = u) -> Vector:
-            return np.square(X) @ u
 
-        after, before = _scores(along, source, target, (s1, t1))
-        tests.append(_left_over(after, before, source, target, gap, slack, furthest, level / 2))
-    return either(tests)
+def _variance_direction(S: Matrix, T: Matrix) -> Scores:
+    u = np.square(S).mean(axis=0) - np.square(T).mean(axis=0)
+    u /= float(np.linalg.norm(u)) or 1.0
+    return lambda X: np.square(X) @ u
 
 
 def _neighbours(
@@ -135,27 +133,25 @@ def _neighbours(
     gap, gap_before = source.mean_after - target.mean_after, source.mean_before - target.mean_before
     widths = excess(source, target), 1.0
     furthest = max(w * float(e.max()) for w, e in zip(widths, after, strict=True))
-    unseen = ROUNDING + overfit(claims, target, source.fitting_rows)
-    after = _neighbour_scores(after, gap, [1 / len(r.after) + 1 / r.fitting_rows for r in (source, target)])
-    before = _neighbour_scores(before, gap_before, [1 / len(r.after) for r in (source, target)])
+    overfitted = ROUNDING + overfit(claims, target, source.fitting_rows)
+    after = neighbour_scores(after, gap, [1 / len(r.after) + 1 / r.fitting_rows for r in (source, target)])
+    before = neighbour_scores(before, gap_before, [1 / len(r.after) for r in (source, target)])
     # |tr D| ≤ √d ‖D‖ for the part of the gap that no map avoids
     claimed = min(certified.ebbn, _excused(np.inf, certified) * np.sqrt(len(gap)) * target.trace)
-    slack = claimed + unseen * target.trace
-    return _left_over(after, before, source, target, np.inf, slack, furthest, level)
+    slack = claimed + overfitted * target.trace
+    return _left_over(after, before, source, target, gap=np.inf, slack=slack, furthest=furthest, level=level)
 
 
-def _neighbour_scores(energies: Sequence[Vector], gap: Vector, per_row: Sequence[float]) -> list[Vector]:
-    """Return scores whose means differ by tr Σ₀ − tr Σ₁ − ‖gap‖², each term without bias."""
-    scores = [e * (len(e) / (len(e) - 1)) for e in energies]
-    sampling = sum(float(s.mean()) * r for s, r in zip(scores, per_row, strict=True))
-    return [scores[0] - max(float(gap @ gap) - sampling, 0.0), scores[1]]
-
-
-def _scores(
-    along: Callable[[Matrix], Vector], source: ClassRows, target: ClassRows, rows: Halves
-) -> tuple[list[Vector], list[Vector]]:
-    pairs = list(zip((source, target), rows, strict=True))
-    return [along(r.after[i]) for r, i in pairs], [along(r.before[i]) for r, i in pairs]
+def _along_halves(
+    direction: Callable[[Matrix, Matrix], Scores], source: ClassRows, target: ClassRows, **limits: float
+) -> Iterator[Evidence]:
+    """Learn a direction on one half of the rows before steering and test it on the other half; then exchange them."""
+    for (s0, s1), (t0, t1) in halves(source, target):
+        score = direction(source.before[s0], target.before[t0])
+        after, before = (
+            [score(S[s1]), score(T[t1])] for S, T in ((source.after, target.after), (source.before, target.before))
+        )
+        yield _left_over(after, before, source, target, **limits)
 
 
 def _left_over(
@@ -163,15 +159,17 @@ def _left_over(
     before: Sequence[Vector],
     source: ClassRows,
     target: ClassRows,
+    *,
     gap: float,
     slack: float,
     furthest: float,
     level: float,
 ) -> Evidence:
-    """Return the evidence of a gap; of few rows, the weaker evidence with and without the most influential ones.
+    """Return the evidence of a gap; with few rows, the weaker evidence with and without the most influential rows.
 
-    Few rows may lack rare rows that the fit had seen, and a map that met those overshoots, or leaves a gap where there
-    was none. With few rows only a part of the gap before counts, and that gap must itself be significant.
+    Few rows may lack rare rows that were in the fitting data; a map fitted on those overshoots here, or opens a gap
+    where there was none. With few rows only a remainder of the gap before steering counts, and that gap must itself be
+    significant.
     """
     rows, widths = (source, target), (excess(source, target), 1.0)
 
@@ -187,18 +185,18 @@ def _left_over(
     if all(len(r.after) >= MANY_ROWS for r in rows):
         return test(after, before, np.sign(difference(after)), gap)
     inner, inner_before = [trimmed(s) for s in after], [trimmed(s) for s in before]
-    untouched = difference(inner_before)
-    sign, noise = np.sign(untouched), noise_of(inner_before, rows, furthest)
+    gap_before = difference(inner_before)
+    sign, noise = np.sign(gap_before), noise_of(inner_before, rows, furthest)
     tests = [
         test(after, before, sign, gap),
         test(inner, inner_before, sign, np.inf),
-        contrast(untouched, claimed=0.0, effect=abs(untouched), noise=noise, level=level),
+        contrast(gap_before, claimed=0.0, effect=abs(gap_before), noise=noise, level=level),
     ]
     return replace(tests[0], p_value=max(e.p_value for e in tests), power=min(e.power for e in tests))
 
 
 def _excused(claimed: float, certified: PairRecord) -> float:
-    """Return how much of a certified relative gap counts: what no map avoids, what shrinkage moved, and rounding."""
+    """Return the part of a certified relative gap that is excused: the unavoidable gap, shrinkage and rounding."""
     return min(claimed, certified.residual_bound + certified.shrinkage_moved + NEGLIGIBLE)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a class before and after steering, and what the tests of claims compute from them."""
+"""Rows of a class before and after steering, and the statistics that the tests of claims compute from them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from repsurgery.moments import Moments
 
 __all__ = [
     "ClassRows",
-    "Halves",
     "difference",
     "directions_of",
     "energies_of",
     "excess",
     "halves",
+    "neighbour_scores",
     "noise_of",
     "noise_of_squares",
     "overfit",
@@ -27,18 +27,18 @@ __all__ = [
 ]
 
 FEW_ROWS = 50
-"""With fewer rows of a class, new or fitted, a direction may not have been seen at work: any row might lie along it."""
+"""With fewer rows of a class, new or fitted, the spread along a direction is unknown: any row might lie along it."""
 TRIM = 0.05
-"""The share of each class, its most influential rows, without which evidence on second moments must still stand."""
+"""The share of most influential rows of each class without which evidence on second moments must persist."""
 GRAM_ROWS = 500
-"""Rows per class from which the number of directions of the noise is read."""
+"""Rows per class from which the number of directions of the noise is estimated."""
 
 Halves = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRows:
-    """Rows of one class, untouched and as the map leaves them, about their own means.
+    """Rows of one class before and after steering, centred at their own means.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ClassRows:
         Centred.
     mean_before, mean_after : (d,) arrays
     fitting_rows : int
-        How many rows of the class the map was fitted on; their error counts as much as that of these rows.
+        How many rows of the class the map was fitted on; their sampling error counts like that of these rows.
     """
 
     before: Matrix
@@ -63,7 +63,7 @@ class ClassRows:
 
     @property
     def few(self) -> bool:
-        """Whether these rows, or those of the fit, are few."""
+        """Whether these rows, or the rows of the fit, are few."""
         return min(len(self.after), self.fitting_rows) < FEW_ROWS
 
     @property
@@ -73,7 +73,7 @@ class ClassRows:
 
 
 def halves(source: ClassRows, target: ClassRows) -> Iterator[tuple[Halves, Halves]]:
-    """Yield (learn, test) rows of both classes, then the halves changed over; the same ones every time."""
+    """Yield (learn, test) row indices of both classes, then the same halves exchanged; the split is deterministic."""
     rng = np.random.default_rng(0)
     s, t = (np.array_split(rng.permutation(len(rows.after)), 2) for rows in (source, target))
     yield (s[0], s[1]), (t[0], t[1])
@@ -86,10 +86,10 @@ def difference(scores: Sequence[Vector]) -> float:
 
 
 def trimmed(scores: Vector) -> Vector:
-    """Return the scores without the `TRIM` share of them that lies furthest from their median."""
-    kept = len(scores) - int(np.ceil(TRIM * len(scores)))
+    """Return the scores without the `TRIM` share that lies furthest from their median."""
+    remaining = len(scores) - int(np.ceil(TRIM * len(scores)))
     order = np.argsort(np.abs(scores - np.median(scores)), kind="stable")
-    inner: Vector = scores[order[: max(kept, 2)]]
+    inner: Vector = scores[order[: max(remaining, 2)]]
     return inner
 
 
@@ -106,6 +106,13 @@ def quadratic(X: Matrix, C: Matrix) -> Vector:
     return values
 
 
+def neighbour_scores(energies: Sequence[Vector], gap: Vector, per_row: Sequence[float]) -> list[Vector]:
+    """Return scores whose means differ by tr Σ₀ − tr Σ₁ − ‖gap‖², each term without bias."""
+    scores = [e * (len(e) / (len(e) - 1)) for e in energies]
+    sampling = sum(float(s.mean()) * r for s, r in zip(scores, per_row, strict=True))
+    return [scores[0] - max(float(gap @ gap) - sampling, 0.0), scores[1]]
+
+
 def noise_of(
     scores: Sequence[Vector],
     rows: Sequence[ClassRows],
@@ -113,8 +120,8 @@ def noise_of(
     widths: Sequence[float] = (1.0, 1.0),
 ) -> list[Noise]:
     """Return the noise of the mean score of each class; ``widths`` scale the scores first."""
-    seen = max(w * float(np.abs(s - s.mean()).max()) for s, w in zip(scores, widths, strict=True))
-    largest = furthest if any(r.few for r in rows) else seen
+    observed = max(w * float(np.abs(s - s.mean()).max()) for s, w in zip(scores, widths, strict=True))
+    largest = furthest if any(r.few for r in rows) else observed
     return [Noise.of(w * s, r.fitting_rows, largest=largest) for s, r, w in zip(scores, rows, widths, strict=True)]
 
 
@@ -124,7 +131,7 @@ def noise_of_squares(
     furthest: float,
     widths: Sequence[float] = (1.0, 1.0),
 ) -> list[Noise]:
-    """Return the noise of a norm whose squares are given row by row for each class."""
+    """Return the noise of a norm from the squares of its rows, class by class."""
     return [
         Noise.of_squares(w**2 * s, r.fitting_rows, largest=furthest)
         for s, r, w in zip(squares, rows, widths, strict=True)
@@ -132,14 +139,15 @@ def noise_of_squares(
 
 
 def directions_of(source: ClassRows, target: ClassRows, *, squared: bool = False) -> float:
-    """(tr V)² / tr V² of the covariance V of the gap of means, or with ``squared`` of the gap of covariances.
+    """Return (tr V)² / tr V² for the covariance V of the gap of means, or with ``squared`` of the gap of covariances.
 
-    It is 1 where all noise lies along one direction. Read off the Gram matrix of some rows, which can only lower it.
+    It is 1 where all noise lies along one direction. It is estimated from the Gram matrix of a subset of the rows,
+    which can only lower it.
     """
     picked = [np.linspace(0, len(r.after) - 1, min(len(r.after), GRAM_ROWS)).astype(np.intp) for r in (source, target)]
     X = np.vstack([r.after[i] for r, i in zip((source, target), picked, strict=True)])
     gram = np.square(X @ X.T) if squared else X @ X.T
-    # centred per class, and weighted as the classes are in V
+    # centred per class, with the weights that the classes have in V
     ends = [slice(0, len(picked[0])), slice(len(picked[0]), None)]
     weights = np.empty(len(X))
     for rows, r in zip(ends, (source, target), strict=True):
@@ -154,12 +162,12 @@ def directions_of(source: ClassRows, target: ClassRows, *, squared: bool = False
 
 def excess(source: ClassRows, target: ClassRows) -> float:
     """Return the factor by which the steered spread counts as noise; 1 unless it is wider than the target's."""
-    # if the claim holds the steered rows are as wide as the target's; a wider spread must not excuse itself
+    # if the claim holds, steered and target rows are equally wide; a wider spread must not count as its own noise
     return target.trace / source.trace if source.trace > target.trace > 0 else 1.0
 
 
 def overfit(claims: Sequence[Claim], target: ClassRows, fitting_rows: int) -> float:
-    """Return the relative excess of spread that a map fitted on so few rows has on other rows of the same kind.
+    """Return the relative excess spread, on new rows of the same population, of a map fitted on so few rows.
 
     W Ŝ Wᵀ = Ŝ₁ holds for the fitted Ŝ = Σ + A, and to second order E tr W Σ Wᵀ / tr Σ₁ = 1 + E‖A‖² / ‖Σ‖²: for a
     full map and normal rows 1 + (d + 1) / n, for one scale per coordinate 1 + 2 / n. The next order is its square.
@@ -176,7 +184,7 @@ def overfit(claims: Sequence[Claim], target: ClassRows, fitting_rows: int) -> fl
         norm, fourth = float(energy.mean()) ** 2, float(energy.var())
     if fourth <= 0:
         return 0.0
-    # the squared norm of a sample's moments is that of the population and their sampling error
+    # the squared norm of a sample's moments is that of the population plus their sampling error
     norm -= fourth / len(squares)
     x = fourth / norm / max(fitting_rows, 1) if norm > 0 else np.inf
     return x * (1 + x)

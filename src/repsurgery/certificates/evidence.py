@@ -1,8 +1,8 @@
-"""What rows say of a gap: a p-value, the largest gap that does not contradict the claim, and the power of the test.
+"""Tests of a gap: a p-value, the largest gap that does not contradict the claim, and the power of the test.
 
-Every statistic is a mean over rows held against its own standard error. Two things keep its level where rows are few,
-sparse, skewed or heavy-tailed: the degrees of freedom are those of the estimated variance, 2 (E s²)² / Var s², with
-the rows' own kurtosis (Satterthwaite), so that an estimate that hangs on a few rows contradicts nothing; and
+Every statistic is a mean over rows, compared with its standard error. Two precautions keep the level where rows are
+few, sparse, skewed or heavy-tailed. The degrees of freedom are those of the estimated variance, 2 (E s²)² / Var s²,
+with the kurtosis of the rows (Satterthwaite), so that an estimate that depends on a few rows contradicts nothing. And
 directions are learned on one half of the rows and tested on the other.
 """
 
@@ -17,7 +17,7 @@ from repsurgery.arrays import Vector
 __all__ = ["Evidence", "Noise", "contrast", "either", "norm_of"]
 
 SMALLEST_P = 1e-16
-"""P-values below this are not told apart."""
+"""The smallest p-value that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Evidence:
     where : str
         "along the concept" or "in norm".
     found, allowed : float
-        The gap in these rows, and the largest one that would not have contradicted the claim.
+        The gap in these rows, and the largest gap that would not have contradicted the claim.
     p_value : float
-        How often a map that keeps its claim shows a gap as large.
+        How often a map that keeps its claim shows so large a gap.
     power : float
-        How often a map that leaves the stated share of the gap would have been contradicted.
+        How often a map that leaves the stated share of the gap would be contradicted.
     """
 
     where: str
@@ -45,14 +45,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The sampling error of one class's mean, that of the fitting sample included.
+    """The sampling error of one class's mean, including that of the fitting sample.
 
     Attributes
     ----------
     square, variance : float
         The squared standard error, and the variance of that estimate.
     reach : float
-        What one more row as far out as any that was seen adds to the mean: the range term of a Bernstein bound.
+        How far one more row, as extreme as any observed one, moves the mean: the range term of a Bernstein bound.
     """
 
     square: float
@@ -61,50 +61,46 @@ class Noise:
 
     @classmethod
     def of(cls, scores: Vector, fitting_rows: int, *, largest: float) -> "Noise":
-        """Return the noise of the mean of ``scores`` (n,); no score is taken to lie further out than ``largest``."""
+        """Return the noise of the mean of ``scores`` (n,), assuming that no score is further out than ``largest``."""
         n = len(scores)
         squares = np.square(scores - scores.mean())
         per_row, s2 = 1 / n + 1 / max(fitting_rows, 1), float(squares.sum()) / (n - 1)
-        # never less than the normal distribution's own Var s² = 2 s⁴ / (n − 1)
+        # at least the normal distribution's Var s² = 2 s⁴ / (n − 1)
         spread = max(float(squares.var()) / n, 2 * s2**2 / (n - 1))
         return cls(per_row * s2, per_row**2 * spread, per_row * largest)
 
     @classmethod
     def of_squares(cls, squares: Vector, fitting_rows: int, *, largest: float) -> "Noise":
-        """Return the same for a mean of vectors whose squared distances (n,) from it are given."""
+        """Return the same for a mean of vectors, from their squared distances (n,) to it."""
         n = len(squares)
         per_row = 1 / n + 1 / max(fitting_rows, 1)
         mean = float(squares.sum()) / (n - 1)
         return cls(per_row * mean, per_row**2 * float(squares.var()) / n, per_row * largest)
 
-    def scaled(self, factor: float) -> "Noise":
-        """Return the noise of scores that are ``factor`` times as wide."""
-        return Noise(self.square * factor**2, self.variance * factor**4, self.reach * factor)
 
+def contrast(gap: float, *, claimed: float, effect: float, noise: Sequence[Noise], level: float) -> Evidence:
+    """Test one signed difference of means against |difference| ≤ ``claimed``, with power for a gap of ``effect``.
 
-def contrast(found: float, *, claimed: float, effect: float, noise: Sequence[Noise], level: float) -> Evidence:
-    """Test one signed difference of means against |difference| ≤ ``claimed``; ``effect`` should be noticed.
-
-    A claimed gap as wide as the effect leaves no power: it supports nothing.
+    A claimed gap as wide as the effect leaves no power, so that it supports nothing.
     """
     error, df, reach = _total(noise)
     if not error > 0:
-        return Evidence("along the concept", abs(found), np.inf, 1.0, 0.0)
+        return Evidence("along the concept", abs(gap), np.inf, 1.0, 0.0)
 
     def limit(p: float) -> float:
         return claimed + error * float(stats.t.isf(p / 2, df)) + reach * float(np.log(2 / p))
 
     power = float(stats.t.sf((limit(level) - effect) / error, df)) if effect > 0 else 0.0
-    return Evidence("along the concept", abs(found), limit(level), _p_value(limit, abs(found)), power)
+    return Evidence("along the concept", abs(gap), limit(level), _p_value(limit, abs(gap)), power)
 
 
 def norm_of(
-    found: float, *, claimed: float, effect: float, noise: Sequence[Noise], directions: float, level: float
+    gap: float, *, claimed: float, effect: float, noise: Sequence[Noise], directions: float, level: float
 ) -> Evidence:
-    """Test the norm of a difference of means, whose noise spreads over about ``directions`` directions."""
+    """Test the norm of a difference of means whose noise spreads over about ``directions`` directions."""
     error, df, reach = _total(noise)
     if not error > 0:
-        return Evidence("in norm", found, np.inf, 1.0, 0.0)
+        return Evidence("in norm", gap, np.inf, 1.0, 0.0)
     k = max(directions, 1.0)
 
     def limit(p: float) -> float:
@@ -113,7 +109,7 @@ def norm_of(
     # ‖δ + noise‖² has mean δ² + 1 and variance (2 + 4δ²) / k in units of the noise
     delta, needed = effect / error, limit(level) / error
     power = float(stats.norm.sf((needed**2 - delta**2 - 1) / np.sqrt((2 + 4 * delta**2) / k))) if effect > 0 else 0.0
-    return Evidence("in norm", found, limit(level), _p_value(limit, found), power)
+    return Evidence("in norm", gap, limit(level), _p_value(limit, gap), power)
 
 
 def _total(noise: Sequence[Noise]) -> tuple[float, float, float]:
@@ -122,13 +118,13 @@ def _total(noise: Sequence[Noise]) -> tuple[float, float, float]:
     return float(np.sqrt(square)), df, max(n.reach for n in noise)
 
 
-def _p_value(limit: Callable[[float], float], found: float) -> float:
-    """Return the p at which ``limit`` would be the gap found; limits fall as p grows."""
-    if found <= limit(1.0):
+def _p_value(limit: Callable[[float], float], gap: float) -> float:
+    """Return the p at which ``limit`` equals the gap; limits fall as p grows."""
+    if gap <= limit(1.0):
         return 1.0
-    if found >= limit(SMALLEST_P):
+    if gap >= limit(SMALLEST_P):
         return SMALLEST_P
-    root = optimize.brentq(lambda log: limit(float(np.exp(log))) - found, np.log(SMALLEST_P), 0.0)
+    root = optimize.brentq(lambda log: limit(float(np.exp(log))) - gap, np.log(SMALLEST_P), 0.0)
     return float(np.exp(root))
 
 

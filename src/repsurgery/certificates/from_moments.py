@@ -1,7 +1,8 @@
-"""Issue a certificate from moments alone: every figure is measured on the map, none is taken on trust."""
+"""Issue a certificate from moments alone: every measure is computed from the map, none is copied from theory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from scipy.linalg import bandwidth, blas
@@ -28,10 +29,10 @@ MET = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A map and what its method knows of it.
+    """A map, with the properties that its method computed on the way.
 
-    ``discarded`` and ``moved`` are the covariance residuals, in Frobenius norm, that no affine map avoids and that the
-    shrinkage causes; ``root`` is a square root of the source covariance, where the solver already has one.
+    ``discarded`` is the covariance residual, in Frobenius norm, that no affine map avoids, and ``moved`` the residual
+    that the shrinkage causes; ``root`` is a square root of the source covariance, if the solver computed one.
     """
 
     map: AffineMap
@@ -46,7 +47,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What a certificate says of the method itself."""
+    """The method itself, as its certificate describes it."""
 
     name: str
     claims: tuple[Claim, ...]
@@ -60,7 +61,7 @@ class Method:
 def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
     """Return the moments of the mapped rows, and E‖h − m(h)‖² over them.
 
-    ``root`` is any R with RᵀR = Σ, if known; it is left as it is.
+    ``root`` is any R with RᵀR = Σ, if known; it is not modified.
     """
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
@@ -72,7 +73,7 @@ def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> t
     del R
     if moments.factor is not None:
         return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
-    if len(image) == 0:  # a class without spread stays one
+    if len(image) == 0:  # a class without spread has none after the map
         return replace(moments, mean=mean), cost
     scatter = mirror_upper(blas.dsyrk(moments.weight, image, trans=1, lower=0))
     return replace(moments, mean=mean, dense=scatter), cost
@@ -88,16 +89,20 @@ def _image(R: Matrix, m: AffineMap) -> Matrix:
 def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solution]) -> Certificate:
     """Return the certificate of ``solutions`` on ``moments``.
 
-    A steered class is held against the target; of an eraser's classes each is held against the last, as both are
-    after erasure, and the last against the first.
+    A steered class is compared with the target. An eraser has no target: each class is compared with the last one,
+    both after erasure, and the last class with the first.
     """
-    steered = _Steered(moments, solutions)
+
+    @cache
+    def steered(label: Label) -> tuple[Moments, float]:
+        return pushforward(moments[label], solutions[label].map, solutions[label].root)
+
     records = {}
     for label, solution in solutions.items():
         reference = _reference(method, moments, label)
         before = (moments[label], moments[reference])
-        source, cost = steered.class_and_cost(label)
-        after = (source, steered.class_and_cost(reference)[0] if method.population == "all" else before[1])
+        source, cost = steered(label)
+        after = (source, steered(reference)[0] if method.population == "all" else before[1])
         if method.population == "neutral":
             cost = pushforward(moments.total if method.neutral is None else moments[method.neutral], solution.map)[1]
         records[label] = _record(label, reference, before, after, cost, solution)
@@ -118,20 +123,6 @@ def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solut
     )
 
 
-class _Steered:
-    """Each class after its own map, computed when first asked for."""
-
-    def __init__(self, moments: ClassMoments, solutions: Mapping[Label, Solution]) -> None:
-        self._moments, self._solutions = moments, solutions
-        self._found: dict[Label, tuple[Moments, float]] = {}
-
-    def class_and_cost(self, label: Label) -> tuple[Moments, float]:
-        if label not in self._found:
-            solution = self._solutions[label]
-            self._found[label] = pushforward(self._moments[label], solution.map, solution.root)
-        return self._found[label]
-
-
 def _reference(method: Method, moments: ClassMoments, label: Label) -> Label:
     if method.target is not None:
         return method.target
@@ -150,7 +141,7 @@ def _record(
     norm_before = float(np.sqrt(before[1].squared_norm))
     norm = norm_before if after[1] is before[1] else float(np.sqrt(after[1].squared_norm))
     gap = relative_gap(covariance_distance(*after), norm)
-    # ranks are decided by tolerance, and of two classes that miss the barycentre each may still meet the other
+    # ranks are decided by tolerance, and two classes that both miss the barycentre may still match each other
     feasible = solution.feasible or gap <= MET
     return PairRecord(
         source=source,

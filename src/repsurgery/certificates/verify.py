@@ -1,8 +1,8 @@
-"""Hold a certificate to its claims: against bytes, and against rows with their sampling error."""
+"""`verify`: test the claims of a certificate on its bytes, and on rows with their sampling error."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,28 +10,19 @@ from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
 from repsurgery.certificates.claims import SHARE, TESTS
 from repsurgery.certificates.class_rows import ClassRows
-from repsurgery.certificates.evidence import Evidence
-from repsurgery.errors import CertificateError
+from repsurgery.certificates.from_rows import Certified, certificate_of, checked_rows, reissued
+from repsurgery.errors import CertificateError, DataError
 
-__all__ = [
-    "LEVEL",
-    "POWER",
-    "Finding",
-    "Verdict",
-    "Verification",
-    "as_support",
-    "check_digest",
-    "judge",
-    "require",
-    "verdict_of",
-]
+__all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification", "as_support", "verdict_of", "verify"]
 
 Verdict = Literal["supported", "contradicted", "cannot tell"]
 
 LEVEL = 0.01
 """The chance that rows of the kind the map was fitted on contradict it, over all claims and classes together."""
 POWER = 0.8
-"""Below this chance of noticing it, rows that do not contradict a claim do not support it either."""
+"""Below this chance of detecting a violation, rows that do not contradict a claim do not support it either."""
+FEWEST_ROWS = 5
+"""With fewer new rows of a class than this, `verify` raises an error."""
 GAPS: dict[Claim, str] = {
     "means": "mean_gap",
     "covariances": "covariance_gap",
@@ -42,21 +33,21 @@ GAPS: dict[Claim, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the rows say of one claim about one class.
+    """The result of testing one claim about one class.
 
     Attributes
     ----------
     source : label
     claim : str
-        What is promised equal: means, covariances, variances, neighbours.
+        What is promised to be equal: means, covariances, variances, neighbours.
     gap, claimed : float
-        The gap on these rows as the certificate measures it, and the certified one.
+        The gap on these rows, measured as in the certificate, and the certified gap.
     where : str
-        Where the strongest test looked: "along the concept" (the gap before steering), or "in norm".
+        What the strongest test examined: "along the concept" (the gap before steering), or "in norm".
     found, allowed : float
-        The gap there, and the largest one that would not have contradicted the claim.
+        The gap in that test, and the largest gap that would not have contradicted the claim.
     p_value : float
-        Corrected for the tests of this claim, not yet for the number of claims.
+        Corrected for the tests of this claim, not for the number of claims.
     power : float
         The estimated chance of contradicting a map that leaves a fifth of the gap.
     verdict : {"supported", "contradicted", "cannot tell"}
@@ -76,18 +67,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The verdict of rows on a certificate; without rows, on its bytes alone.
+    """The verdict of rows on a certificate; without rows, only its bytes were compared.
 
-    It assumes that rows are independent and unweighted and that the scores it averages have finite variance (for
-    covariances and neighbours: finite fourth moments). Where the variance itself hangs on a few rows the test stays
-    silent rather than alarm, and the answer is "cannot tell".
+    The tests assume that rows are independent and unweighted, and that the scores they average have finite variance
+    (for covariances and neighbours: finite fourth moments). Where the estimated variance depends on a few rows, the
+    verdict is "cannot tell" rather than a false alarm.
 
     Attributes
     ----------
     verdict : {"supported", "contradicted", "cannot tell"}
-        The worst over the findings; "cannot tell" where no rows were given.
+        The worst of the findings; "cannot tell" if no rows were given.
     level, share : float
-        The false-alarm rate of the whole, and the share of the gap that ``power`` speaks of.
+        The false-alarm rate over all tests, and the share of the gap for which ``power`` is computed.
     findings : tuple of Finding
     """
 
@@ -114,43 +105,61 @@ class Verification:
         return min((f.power for f in self.findings), default=None)
 
 
-def check_digest(certificate: Certificate, digest: str) -> None:
-    """Raise `CertificateError` unless the bytes of maps and gate are the certified ones."""
+def verify(steering: Certified, X: Any = None, z: Any = None) -> Verification:
+    """Test the certificate of ``steering``: its digest, and its claims on new unweighted rows ``X`` (n, d), ``z`` (n,).
+
+    Raises `CertificateError` where the bytes, a cast or the rows contradict the claims. The returned value says whether
+    the rows support the claims, or are too few to tell.
+
+    Guarantees
+    ----------
+    Rows like those of the fit contradict it at most at the stated level
+    (test_false_alarms_stay_below_the_level_on_many_kinds_of_data).
+    Without the power to detect a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
+    """
+    certificate, digest = certificate_of(steering), steering.digest()
     if digest != certificate.digest:
         raise CertificateError(
             f"{certificate.method}: the maps or the gate are not the ones that were certified (digest "
             f"{digest[:12]}… against {certificate.digest[:12]}…). They were altered or cast; fit again, or load the "
             "original file."
         )
+    if X is None:
+        return Verification()
+    rows, labels = checked_rows(steering, X, z)
+    fresh = reissued(steering, rows, labels)
+    steered = steering(rows, labels)
+    level = LEVEL / max(1, len(fresh.by_source) * len(certificate.claims))
+    findings: list[Finding] = []
+    for label, record in fresh.by_source.items():
+        certified, of_source, of_target = certificate.by_source[label], labels == label, labels == record.target
+        if min(of_source.sum(), of_target.sum()) < FEWEST_ROWS:
+            raise DataError(
+                f"verify got {of_source.sum()} rows of {label!r} and {of_target.sum()} of {record.target!r}; it needs "
+                f"at least {FEWEST_ROWS} of each to estimate their sampling error. Pass more rows."
+            )
+        source = ClassRows.of(rows[of_source], steered[of_source], certified.rows_source)
+        target = ClassRows.of(rows[of_target], steered[of_target], certified.rows_target)
+        findings += [
+            _finding(claim, certificate.claims, record, certified, source, target, level)
+            for claim in certificate.claims
+        ]
+    _require_uncontradicted(fresh, findings)
+    return Verification(tuple(findings))
 
 
-def verdict_of(verify: Callable[[], Verification]) -> Verdict:
-    """Return what ``verify`` returns as a verdict, or "contradicted" where it raises."""
-    try:
-        return verify().verdict
-    except CertificateError:
-        return "contradicted"
-
-
-def as_support(verdict: Verdict | None) -> bool | None:
-    """Return whether the claims are supported; None where rows cannot tell or were not asked."""
-    return {"supported": True, "contradicted": False}.get(verdict or "")
-
-
-def judge(
-    certificate: Certificate, fresh: PairRecord, source: ClassRows, target: ClassRows, tests: int
-) -> list[Finding]:
-    """Return a finding for every claim about one class; ``tests`` is the number of findings in all."""
-    certified, level = certificate.by_source[fresh.source], LEVEL / tests
-    return [
-        _finding(claim, fresh, certified, TESTS[claim](source, target, certified, certificate.claims, level), level)
-        for claim in certificate.claims
-    ]
-
-
-def _finding(claim: Claim, fresh: PairRecord, certified: PairRecord, evidence: Evidence, level: float) -> Finding:
+def _finding(
+    claim: Claim,
+    claims: tuple[Claim, ...],
+    fresh: PairRecord,
+    certified: PairRecord,
+    source: ClassRows,
+    target: ClassRows,
+    level: float,
+) -> Finding:
+    evidence = TESTS[claim](source, target, certified, claims, level)
     gap, before = getattr(fresh, GAPS[claim]), getattr(fresh, f"{GAPS[claim]}_before", np.inf)
-    # a gap no smaller than the untouched one supports nothing, however much of it sampling error may explain
+    # a gap no smaller than the one before steering supports nothing, however much of it sampling error may explain
     supported = evidence.power >= POWER and gap < before
     return Finding(
         source=fresh.source,
@@ -166,15 +175,27 @@ def _finding(claim: Claim, fresh: PairRecord, certified: PairRecord, evidence: E
     )
 
 
-def require(certificate: Certificate, fresh: Certificate, verification: Verification) -> None:
-    """Raise `CertificateError` for the first claim that the rows contradict."""
-    for f in verification.findings:
+def _require_uncontradicted(fresh: Certificate, findings: list[Finding]) -> None:
+    for f in findings:
         if f.verdict == "contradicted":
             record = fresh.by_source[f.source]
-            gaps = ", ".join(f"{GAPS[claim]} {getattr(record, GAPS[claim]):.3g}" for claim in certificate.claims)
+            gaps = ", ".join(f"{GAPS[claim]} {getattr(record, GAPS[claim]):.3g}" for claim in fresh.claims)
             raise CertificateError(
-                f"{certificate.method}: these rows contradict equal {f.claim} of {f.source!r}: {f.where} a gap of "
-                f"{f.found:.3g} was found, and sampling error explains at most {f.allowed:.3g} (p = {f.p_value:.1g}; "
-                f"on these rows {gaps}). The data have moved, or the fit had too few rows; fit again, with shrinkage "
+                f"{fresh.method}: these rows contradict equal {f.claim} of {f.source!r}: {f.where} the gap is "
+                f"{f.found:.3g}, and sampling error explains at most {f.allowed:.3g} (p = {f.p_value:.1g}; "
+                f"on these rows {gaps}). The data have changed, or the fit had too few rows; fit again, with shrinkage "
                 "if rows are few."
             )
+
+
+def verdict_of(verify: Callable[[], Verification]) -> Verdict:
+    """Return the verdict of ``verify()``, or "contradicted" where it raises a `CertificateError`."""
+    try:
+        return verify().verdict
+    except CertificateError:
+        return "contradicted"
+
+
+def as_support(verdict: Verdict | None) -> bool | None:
+    """Return whether the claims are supported; None for "cannot tell" and where nothing was verified."""
+    return {"supported": True, "contradicted": False}.get(verdict or "")

@@ -1,4 +1,4 @@
-"""Commands: parse, call one public function, show."""
+"""The command line. Each verb parses its arguments, calls public functions and prints the result."""
 
 import contextlib
 import os
@@ -10,16 +10,16 @@ from repsurgery.errors import MissingExtraError
 __all__ = ["INTERRUPTED", "main"]
 
 INTERRUPTED = 128 + signal.SIGINT
-"""What the shell expects of a program that Ctrl-C ended."""
+"""The exit code that shells expect of a program stopped by Ctrl-C."""
 
 
 def main() -> None:
-    """Run the command line; say what to install where a part of it is missing.
+    """Run the command line. A missing dependency is reported with the extra to install.
 
     Guarantees
     ----------
-    Ctrl-C ends with 130 and one line, whatever is at work (test_ctrl_c_is_one_line_and_130).
-    A closed pipe ends without a word (test_a_closed_pipe_ends_without_a_word).
+    Ctrl-C prints one line and exits with 130 at any time (test_ctrl_c_is_one_line_and_130).
+    A closed pipe ends the command silently (test_a_closed_pipe_ends_without_a_word).
     """
     try:
         from repsurgery.cli.app import app
@@ -29,17 +29,17 @@ def main() -> None:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:
         sys.stderr.write("Stopped.\n")
-        _leave(INTERRUPTED)
+        _exit(INTERRUPTED)
     except BrokenPipeError:
-        _leave(1)
-    except SystemExit as ending:
-        if ending.code == INTERRUPTED:
-            _leave(INTERRUPTED)
+        _exit(1)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            _exit(INTERRUPTED)
         raise
 
 
-def _leave(code: int) -> None:
-    """End at once: threads at work must neither be waited for nor meet an interpreter that is being taken down."""
+def _exit(code: int) -> None:
+    """Exit at once: do not wait for running threads, and do not let them run while the interpreter shuts down."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -1,46 +1,84 @@
-"""The command ``repsurgery``: its verbs, and how errors reach the user."""
+"""The command ``repsurgery``: its verbs, each imported when it is used, and how errors reach the user."""
 
+import ast
 import errno
-from typing import Annotated, Any
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import repsurgery
 from repsurgery.cli import INTERRUPTED
 from repsurgery.cli.needs import Console, escape, typer
-from repsurgery.errors import SurgeryError
+from repsurgery.errors import ParameterError, SurgeryError, SurgeryWarning
 
-# the verbs import from `needs`, so a missing extra has already been named here
-from typer.core import TyperGroup  # isort: skip
-
-from repsurgery.cli.demo import demo
-from repsurgery.cli.fit import fit
-from repsurgery.cli.fold import fold
-from repsurgery.cli.generate import generate
-from repsurgery.cli.guarantees import guarantees
-from repsurgery.cli.inspect import inspect
-from repsurgery.cli.lm_eval import SETTINGS, lm_eval
-from repsurgery.cli.merge import merge
-from repsurgery.cli.moments import moments
-from repsurgery.cli.plan import plan
-from repsurgery.cli.report import report
-from repsurgery.cli.reproduce import reproduce
-from repsurgery.cli.show import plain_warnings
+# `needs` has already reported a missing Typer or Rich
+from typer.core import TyperCommand, TyperGroup  # isort: skip
+from typer.main import get_command  # isort: skip
 
 __all__ = ["app"]
 
-RESUMABLE = ("moments", "reproduce")
-"""Verbs that keep what is finished, and go on from there."""
+VERBS = (
+    *("fit", "moments", "merge", "plan", "generate", "inspect", "fold"),
+    *("demo", "guarantees", "reproduce", "report", "lm-eval"),
+)
+"""The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
+RESUMABLE = ("demo", "moments", "reproduce")
+"""Verbs that store finished work and continue from it when they are run again."""
 
 
-class OneLineErrors(TyperGroup):
-    """Print an error of ours as one line and leave with 1; everything else is a bug and keeps its traceback.
+class Verb(TyperCommand):
+    """One verb, whose errors name flags: "batch_rows is 0; …" becomes "--batch-rows is 0; …"."""
 
-    Ctrl-C is one line too, and leaves with 130 as the shell expects it.
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except ParameterError as error:
+            name, is_, problem = str(error).partition(" is ")
+            flags = [p.opts[0] for p in self.params if p.name == name and ctx.params[name] is not None]
+            if not flags:
+                raise
+            raise type(error)(f"{flags[0]}{is_}{problem}") from error
+
+
+class Verbs(TyperGroup):
+    """All verbs, each imported when it is used.
+
+    An error of this package is printed as one line, and the exit code is 1; any other exception is a bug and keeps its
+    traceback. Ctrl-C also prints one line, and the exit code is 130, as shells expect.
+
+    Guarantees
+    ----------
+    Listing the verbs imports none of them, and neither NumPy nor scikit-learn (test_help_imports_no_verb).
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast("dict[str, Any]", dict.fromkeys(VERBS))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb, imported now; None where there is no such verb."""
+        if cmd_name in VERBS and self.commands[cmd_name] is None:
+            name = cmd_name.replace("-", "_")
+            module = import_module(f"repsurgery.cli.{name}")
+            single = typer.Typer(add_completion=False)
+            settings = getattr(module, "SETTINGS", None)
+            single.command(cmd_name, cls=Verb, context_settings=settings)(getattr(module, name))
+            self.commands[cmd_name] = get_command(single)
+        return self.commands.get(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs with the help in their sources, without importing them."""
+        self.commands = {verb: TyperCommand(verb, help=_help_in_source(verb)) for verb in VERBS}
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen verb."""
         try:
-            with plain_warnings():
+            with _warnings_on_one_line():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             verb = ctx.invoked_subcommand
@@ -48,7 +86,7 @@ class OneLineErrors(TyperGroup):
             Console(stderr=True, soft_wrap=True).print(line, highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            raise  # nobody reads any more: the caller leaves without a word
+            raise  # nobody reads the output any more: `main` exits silently
         except (SurgeryError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
@@ -59,8 +97,33 @@ class OneLineErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
+def _help_in_source(verb: str) -> str | None:
+    name = verb.replace("-", "_")
+    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return ast.get_docstring(function)
+
+
+@contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """Print each warning of this package on one line; Python prints all other warnings as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SurgeryWarning)
+        show_as_usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, SurgeryWarning):
+                console = Console(stderr=True, soft_wrap=True)
+                console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
+            else:
+                show_as_usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 app = typer.Typer(
-    cls=OneLineErrors,
+    cls=Verbs,
     help=repsurgery.__doc__,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -68,22 +131,17 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
-    if value:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"repsurgery {repsurgery.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def repsurgery_command(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Steer and erase concepts in language models by affine maps that carry their own proof."""
-
-
-for verb in (fit, moments, merge, plan, generate, inspect, fold, demo, guarantees, reproduce, report):
-    app.command()(verb)
-app.command("lm-eval", context_settings=SETTINGS)(lm_eval)
+    """Steer and erase concepts in language models by affine maps with measured, verifiable certificates."""

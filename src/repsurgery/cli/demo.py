@@ -1,4 +1,4 @@
-"""``repsurgery demo``: the main job, on a real model, in a few minutes."""
+"""``repsurgery demo``: the demonstration on a real model, in a few minutes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,24 +11,24 @@ __all__ = ["demo"]
 
 
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A small run to see that all works.")] = False,
-    out: Annotated[Path, typer.Option(help="The folder of the report.")] = Path("reports/demo"),
-    model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version in about one minute.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the report; its subfolder work stores finished work.")] = Path(
+        "reports/demo"
+    ),
+    model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
+    seed: Annotated[int, typer.Option(help="Random seed; equal seeds give equal texts.")] = 0,
 ) -> None:
-    """Steer a real model from rude to courteous by three methods and report what each does."""
-    check_output_folder(out, inputs=[Path(model)], writes=["index.html"])
+    """Steer a real model from rude to courteous by three methods, and report the effect of each."""
+    check_output_folder(out, inputs=[Path(model)], writes=("index.html", "report.md", "*.svg"))
     console = Console()
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
-    from repsurgery.studies.common.report.tables import certificates_table, outcomes_table
-    from repsurgery.studies.demo.page import write_report
-    from repsurgery.studies.demo.run import run_demo
-    from repsurgery.studies.demo.scale import FULL, QUICK
+    from repsurgery.studies.page import write_report
+    from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity
+    from repsurgery.studies.toxicity.report.outcomes import certificates_table, outcomes_table
 
-    record = run_demo(
-        model=model,
-        scale=QUICK if quick else FULL,
-        seed=seed,
+    record = run_toxicity(
+        make_toxicity_spec("demo-quick" if quick else "demo", model=model, fluency=model, seed=seed),
+        work_dir=out / "work",
         announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
     )
     show_table(certificates_table(record), console)

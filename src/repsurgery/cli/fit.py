@@ -1,5 +1,6 @@
-"""``repsurgery fit``: labelled texts or moments in, one certified file out."""
+"""``repsurgery fit``: from labelled texts or moments to one file with its certificate."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,62 +14,89 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-Method = Literal["mean", "mimic", "leace", "trace", "diagonal", "midsteer", "barycenter"]
-Gate = Literal["nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"]
-Shrinkage = Literal["none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
 Pooling = Literal["last", "cls", "mean", "all"]
 Positions = Literal["all", "generated", "prompt", "last"]
 
 
+def _name(registry: str, text: str) -> Any:
+    """Return an option whose value is a name in ``registry``, which is imported only when the command runs."""
+    module, _, attribute = registry.partition(":")
+
+    def check(name: str | None) -> str | None:
+        try:
+            if name is not None:
+                getattr(import_module(module), attribute)[name]
+        except ParameterError as error:
+            raise typer.BadParameter(str(error)) from error
+        return name
+
+    return typer.Option(callback=check, metavar="NAME", help=f"{text} An unknown name lists all of them.")
+
+
 def fit(
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
     table: Annotated[
-        Path | None, typer.Argument(help="Texts and labels: .csv, .tsv, .jsonl or .parquet. Or use --moments.")
+        Path | None, typer.Argument(help="Table of texts and labels: .csv, .tsv, .jsonl or .parquet. Or use --moments.")
     ] = None,
     moments: Annotated[
-        Path | None, typer.Option(help="Fit from moments instead: no texts, no model. See the command moments.")
+        Path | None,
+        typer.Option(help="Fit from this file of moments, without texts and model. See the command moments."),
     ] = None,
-    text_column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Column of the labels.")] = "label",
+    text_column: Annotated[str, typer.Option(help="Column that holds the texts.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Column that holds the labels.")] = "label",
     model: Annotated[
         str | None, typer.Option(help="Embedded name, folder, or hub id.  [default: smollm2-135m]")
     ] = None,
     site: Annotated[
         str | None, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.  [default: final]")
     ] = None,
-    method: Annotated[Method, typer.Option(help="The estimator.")] = "mimic",
+    method: Annotated[
+        str, _name("repsurgery.steering.base:METHODS", "Estimator, such as mimic, mean or leace.")
+    ] = "mimic",
     source: Annotated[list[str] | None, typer.Option(help="Label to steer; repeat it for several.")] = None,
-    target: Annotated[str | None, typer.Option(help="Label to steer to; needed unless the method erases.")] = None,
-    gate: Annotated[Gate | None, typer.Option(help="Which vectors are steered.")] = None,
-    shrinkage: Annotated[Shrinkage | None, typer.Option(help="How covariances are regularised.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Label to steer to; required unless the method erases a concept.")
+    ] = None,
+    gate: Annotated[
+        str | None,
+        _name("repsurgery.gates.base:GATES", "Gate that decides which vectors are steered, such as lda or always."),
+    ] = None,
+    shrinkage: Annotated[
+        str | None,
+        _name("repsurgery.moments.shrinkage:SHRINKAGES", "Regularisation of covariances, such as oas or ridge."),
+    ] = None,
     ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
     pooling: Annotated[
-        Pooling | None, typer.Option(help="Which tokens are read; all: every one.  [default: last]")
+        Pooling | None, typer.Option(help="Which tokens are read; all reads every token.  [default: last]")
     ] = None,
-    max_length: Annotated[int | None, typer.Option(help="Read so many tokens of longer texts.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Largest number of tokens to read of a text.")] = None,
     strength: Annotated[
-        float | None, typer.Option(help="Strength to note in the file, for whoever uses it; the map is fitted at 1.")
+        float | None,
+        typer.Option(help="Strength to write to the file as advice for later use; the map is fitted at 1."),
     ] = None,
-    positions: Annotated[Positions | None, typer.Option(help="Positions to note in the file.")] = None,
-    licence: Annotated[str | None, typer.Option(help="A note on the terms of model and data.")] = None,
+    positions: Annotated[
+        Positions | None, typer.Option(help="Positions to write to the file as advice for later use.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Note on the terms of model and data.")] = None,
     keep_moments: Annotated[
-        bool, typer.Option("--keep-moments", help="Save the estimator with its moments, to go on learning.")
+        bool,
+        typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
     ] = False,
 ) -> None:
     """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
     check_output(out, inputs=[table, moments, model])
     import repsurgery as rs
-    from repsurgery.studies.common.report.tables import certificate_table
+    from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.workflows.fit import fit_moments, fit_table
 
-    wanted = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
-    params = {name: value for name, value in wanted.items() if value is not None}
+    options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
+    params = {name: value for name, value in options.items() if value is not None}
     if (table is None) == (moments is None):
-        raise ParameterError("Give either a table of texts or a file of moments (--moments).")
-    told: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
-    told |= {"strength": strength, "positions": positions, "licence": licence}
+        raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
+    origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
+    origin |= {"strength": strength, "positions": positions, "licence": licence}
     if moments is not None:
-        estimator = fit_moments(moments, method=method, params=params, **told)
+        estimator = fit_moments(moments, method=method, params=params, **origin)
     else:
         assert table is not None
         estimator = fit_table(
@@ -78,7 +106,7 @@ def fit(
             label=label_column,
             max_length=max_length,
             params=params,
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in origin.items() if value is not None},
         )
     rs.save(estimator if keep_moments else estimator.steering_, out)
     console = Console()
@@ -87,5 +115,5 @@ def fit(
 
 
 def _place(origin: "Origin") -> str:
-    site = "the site these moments were taken at" if origin.site is None else f"site {origin.site}"
+    site = "the site where these moments were computed" if origin.site is None else f"site {origin.site}"
     return site if origin.model is None else f"{site} of {origin.model}"

@@ -1,4 +1,4 @@
-"""``repsurgery fold``: a steering that lives in the weights."""
+"""``repsurgery fold``: put a steering into the weights of a model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,31 +10,29 @@ __all__ = ["fold"]
 
 
 def fold(
-    file: Annotated[Path, typer.Argument(help="A map, steering function or estimator.")],
-    out: Annotated[Path, typer.Option(help="The folder to write, new or empty.")],
+    file: Annotated[Path, typer.Argument(help="File of a map, steering function or estimator.")],
+    out: Annotated[Path, typer.Option(help="Output folder, new or empty.")],
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
     site: Annotated[
-        str | None, typer.Option(help="Where the map acts.  [default: the site in the file, else final]")
+        str | None, typer.Option(help="Site where the map acts.  [default: the site in the file, else final]")
     ] = None,
     strength: Annotated[
         float | None,
-        typer.Option(help="0: not at all. 1: as fitted.  [default: the strength in the file, else 1]"),
+        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.  [default: as in the file, else 1]"),
     ] = None,
     every_vector: Annotated[
-        bool, typer.Option("--every-vector", help="Fold the map without its gate: it then moves every vector.")
+        bool, typer.Option("--every-vector", help="Fold the map without its gate; it then acts on every vector.")
     ] = False,
     custom_code: Annotated[
-        bool, typer.Option("--custom-code", help="Allow a folder that brings code of its own.")
+        bool, typer.Option("--custom-code", help="Allow an output folder that needs its own code to load.")
     ] = False,
 ) -> None:
     """Fold a map into a model's weights and save an ordinary model folder."""
+    check_output_folder(out)
     from repsurgery.workflows.fold import fold_into
     from repsurgery.workflows.steerings import open_steering
 
-    check_output_folder(out)
-    used = open_steering(file, site, strength, positions="all")
-    folder = fold_into(
-        file, out, model=model, site=site, strength=strength, every_vector=every_vector, custom_code=custom_code
-    )
-    Console().print(f"Folded {escape(used.words)}.", soft_wrap=True)
+    opened = open_steering(file, site, strength)
+    folder = fold_into(opened, out, model=model, every_vector=every_vector, custom_code=custom_code)
+    Console().print(f"Folded {escape(opened.words)}.", soft_wrap=True)
     Console().print(f"Wrote {escape(str(folder))}; it loads like any other model.", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``repsurgery generate``: what a model writes, untouched and steered, side by side."""
+"""``repsurgery generate``: continuations with and without steering, side by side."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,53 +11,42 @@ Positions = Literal["all", "generated", "prompt", "last"]
 
 
 def generate(
-    files: Annotated[list[Path], typer.Argument(help="Steerings to compare: files written by fit or save.")],
-    prompt: Annotated[list[str] | None, typer.Option(help="A prompt; repeat it for several.")] = None,
-    prompts_file: Annotated[Path | None, typer.Option(help="One prompt per line.")] = None,
+    files: Annotated[list[Path], typer.Argument(help="Steering files written by fit or save; each steers alone.")],
+    prompt: Annotated[list[str] | None, typer.Option(help="A prompt. Repeat it for several.")] = None,
+    prompts_file: Annotated[Path | None, typer.Option(help="Text file with one prompt per line.")] = None,
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
     site: Annotated[
         list[str] | None,
-        typer.Option(help="One for all files, or one for each.  [default: the site in each file, else final]"),
+        typer.Option(help="One site for all files, or one for each.  [default: the site in each file, else final]"),
     ] = None,
     strength: Annotated[
         float | None,
-        typer.Option(help="0: not at all. 1: as fitted.  [default: the strength in each file, else 1]"),
+        typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.  [default: as in each file, else 1]"),
     ] = None,
     positions: Annotated[
         Positions | None,
-        typer.Option(help="Which positions are steered.  [default: the positions in each file, else all]"),
+        typer.Option(help="Token positions that are steered.  [default: as in each file, else all]"),
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations of each prompt.")] = 1,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of a continuation.")] = 20,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations per prompt.")] = 1,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of each continuation, in tokens.")] = 20,
+    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same texts.")] = 0,
 ) -> None:
-    """Continue prompts without steering and under each file, with the same noise."""
+    """Generate continuations with and without steering, using the same random seed."""
     from repsurgery.workflows.compare import compare
     from repsurgery.workflows.steerings import open_steerings
 
     prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
-    sites = site or ()
-    used = open_steerings(files, sites=sites, strength=strength, positions=positions)
-    found = compare(
-        files,
-        prompts,
-        model=model,
-        sites=sites,
-        strength=strength,
-        positions=positions,
-        n=n,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-    )
+    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions)
+    rows = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
     console = Console()
-    for line in (model, *(f"{file.stem}: {one.words}" for file, one in zip(files, used, strict=True))):
+    for line in (model, *(f"{file.stem}: {opened.words}" for file, opened in zip(files, steerings, strict=True))):
         console.print(escape(line), soft_wrap=True, highlight=False)
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")
-    for row in found:
+    for row in rows:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
     console.print(table)
 

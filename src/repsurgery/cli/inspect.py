@@ -1,4 +1,4 @@
-"""``repsurgery inspect``: what a file holds."""
+"""``repsurgery inspect``: shows the contents of a file."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A map, gate, steering function, estimator or moments.")],
+    file: Annotated[Path, typer.Argument(help="A file of a map, gate, steering function, estimator or moments.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a file holds: shapes, classes, and the certificate."""
+    """Show the contents of a file: shapes, classes, and the certificate."""
     import repsurgery as rs
+    from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.studies.common.report.describe import describe
-    from repsurgery.studies.common.report.tables import certificate_table
 
     value = rs.load(file)
     described = describe(value)
@@ -29,8 +29,8 @@ def inspect(
     table = Table(title=f"{escape(file.name)}: {described['kind']}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, shown in _flat(described):
-        table.add_row(escape(name), escape(shown))
+    for name, text in _flat(described):
+        table.add_row(escape(name), escape(text))
     console.print(table)
     certificate = getattr(getattr(value, "steering_", value), "certificate", None)
     if certificate is not None:
@@ -45,9 +45,8 @@ def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, dict):
             rows += _flat(value, f"{prefix}{shown_label(name)}.")
         else:
-            shown = " × ".join(map(str, value)) if prefix.endswith("arrays.") else _words(value)
-            shown = "unknown" if prefix == "origin." and value is None else shown
-            rows.append((f"{prefix}{name}", shown))
+            text = " × ".join(map(str, value)) if prefix.endswith("arrays.") else _words(value)
+            rows.append((f"{prefix}{name}", "unknown" if prefix == "origin." and value is None else text))
     return rows
 
 

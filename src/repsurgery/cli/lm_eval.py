@@ -10,14 +10,14 @@ SETTINGS = {
     "ignore_unknown_options": True,
     "help_option_names": [],
 }
-"""Every word behind the verb belongs to the harness, ``--help`` too."""
+"""Every argument after the verb is passed to the harness, including ``--help``."""
 
 
 def lm_eval(context: typer.Context) -> None:
-    """Run lm-evaluation-harness with the model type 'repsurgery' and the task 'wikitext2_local'; lm-eval's arguments.
+    """Run lm-evaluation-harness on steered models; all arguments are those of lm-eval.
 
-    For example: run --model repsurgery --model_args pretrained=smollm2-135m,steering=tone.safetensors
-    --tasks wikitext2_local --limit 2
+    It adds the model type 'repsurgery' and the task 'wikitext2_local'. For example: run --model repsurgery --model_args
+    pretrained=smollm2-135m,steering=tone.safetensors --tasks wikitext2_local --limit 2
     """
     from repsurgery.studies.harness import run_harness
 

@@ -1,4 +1,4 @@
-"""``repsurgery merge``: moments of several machines into one file."""
+"""``repsurgery merge``: add the moments in several files, for example those of several machines."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +9,13 @@ __all__ = ["merge"]
 
 
 def merge(
-    files: Annotated[list[Path], typer.Argument(help="Files of moments; none may share rows.")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    files: Annotated[list[Path], typer.Argument(help="Files of moments of different rows.")],
+    out: Annotated[Path, typer.Option(help="Output file.")],
 ) -> None:
-    """Add up moments, and refuse files that counted the same rows, as far as their origins tell."""
+    """Add the moments in several files. Files that contain the same rows are refused where their origins show it."""
     from repsurgery.scale import merge_files
 
-    found = merge_files(files, out)
-    counts = ", ".join(f"{label}: {m.count}" for label, m in found.items())
-    text = f"Wrote {out}: {sum(m.count for m in found.values())} rows of {found.dim} features ({counts})."
+    total = merge_files(files, out)
+    counts = ", ".join(f"{label}: {m.count}" for label, m in total.items())
+    text = f"Wrote {out}: {sum(m.count for m in total.values())} rows of {total.dim} features ({counts})."
     Console().print(escape(text), soft_wrap=True, highlight=False)

@@ -1,13 +1,12 @@
-"""``repsurgery moments``: shards of vectors in, one small file of moments out."""
+"""``repsurgery moments``: compute the per-class moments of sharded vectors and write them to one small file."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from repsurgery.cli.needs import Console, Progress, escape, typer
+from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.outputs import check_output, check_output_folder
+from repsurgery.progress import progress_bar
 
 if TYPE_CHECKING:
     from repsurgery.scale import Shard
@@ -15,41 +14,51 @@ if TYPE_CHECKING:
 __all__ = ["moments"]
 
 Engine = Literal["local", "ray", "dask"]
-LOG_SECONDS = 30.0
 
 
 def moments(
     sources: Annotated[
         list[str],
-        typer.Argument(help="Paths or quoted patterns: .npy .safetensors .parquet .feather .arrow .zarr, or hf:NAME."),
+        typer.Argument(help="Files or quoted patterns: .npy .safetensors .parquet .feather .arrow .zarr, or hf:NAME."),
     ],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="Output file.")],
     labels: Annotated[
-        list[str] | None, typer.Option(help="Labels beside the vectors: a quoted pattern, matched in sorted order.")
+        list[str] | None,
+        typer.Option(help="Separate files of labels: a quoted pattern, paired with the vectors in sorted order."),
     ] = None,
-    label_column: Annotated[str | None, typer.Option(help="Labels inside the files: column, tensor or array.")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column, tensor or array of the labels inside the files.")
+    ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="The vectors' column, tensor or array; repeat it for plain columns.")
+        list[str] | None,
+        typer.Option(help="Column, tensor or array of the vectors. Repeat it for one column per feature."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Split of a data set.")] = "train",
-    engine: Annotated[Engine, typer.Option(help="Who counts.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="How many; none: one per core.")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray or Dask cluster; none: one of this machine.")] = None,
-    batch_rows: Annotated[int | None, typer.Option(help="Rows in memory at a time; none: 8 MiB of them.")] = None,
-    rows_per_shard: Annotated[int | None, typer.Option(help="Cut larger files, so that workers share them.")] = None,
+    split: Annotated[str, typer.Option(help="Split of a Hugging Face data set.")] = "train",
+    engine: Annotated[Engine, typer.Option(help="Execution engine.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Number of workers.  [default: one per core]")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray or Dask cluster.  [default: start one on this machine]")
+    ] = None,
+    batch_rows: Annotated[
+        int | None, typer.Option(help="Rows in memory at a time.  [default: about 8 MiB of rows]")
+    ] = None,
+    rows_per_shard: Annotated[
+        int | None, typer.Option(help="Split larger files into shards of this many rows, so that workers share them.")
+    ] = None,
     skip_non_finite: Annotated[
-        bool, typer.Option("--skip-non-finite", help="Leave out rows with NaN or infinity instead of refusing them.")
+        bool, typer.Option("--skip-non-finite", help="Skip rows with NaN or infinity instead of refusing them.")
     ] = False,
-    work_dir: Annotated[Path | None, typer.Option(help="Where finished shards are kept; none: OUT.work.")] = None,
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Folder for the moments of finished shards.  [default: OUT.work]")
+    ] = None,
 ) -> None:
-    """Count the moments of shards; run again to go on after an interruption."""
+    """Compute per-class moments from sharded data. Re-run to resume."""
     from repsurgery.scale import find_shards, make_engine, reduce_shards
     from repsurgery.scale.reduce.shards import WORK_FILES
 
     check_output(out)
     folder = work_dir or out.with_name(f"{out.name}.work")
     check_output_folder(folder)
-    console = Console(stderr=True, soft_wrap=True)
     shards = find_shards(
         sources,
         labels=labels or [],
@@ -60,25 +69,24 @@ def moments(
     )
     check_output(out, inputs=_files(shards))
     check_output_folder(folder, inputs=_files(shards), writes=WORK_FILES)
-    with _progress(console) as advance:
-        found = reduce_shards(
+    with progress_bar("shards", len(shards)) as advance:
+        reduced = reduce_shards(
             shards,
             work_dir=folder,
             engine=make_engine(engine, workers=workers, address=address),
             batch_rows=batch_rows,
             skip_non_finite=skip_non_finite,
-            announce=lambda receipt, total: advance(total),
+            announce=lambda receipt, total: advance(1),
         )
-    found.save(out)
-    counts = ", ".join(f"{label}: {m.count}" for label, m in found.moments.items())
-    kept = sum(receipt.kept for receipt in found.receipts)
-    lines = [
-        f"{len(shards)} shards, {found.rows} rows of {found.moments.dim} features ({counts}), "
-        f"{found.non_finite} rows left out.",
-        f"{kept} shards were finished before; all are kept in {folder}, which may be removed.",
+    reduced.save(out)
+    counts = ", ".join(f"{label}: {m.count}" for label, m in reduced.moments.items())
+    for line in (
+        f"{len(shards)} shards, {reduced.rows} rows of {reduced.moments.dim} features ({counts}), "
+        f"{reduced.non_finite} rows left out.",
+        f"{sum(receipt.kept for receipt in reduced.receipts)} shards were finished before; all are kept in {folder}, "
+        "which may be removed.",
         f"Wrote {out}.",
-    ]
-    for line in lines:
+    ):
         Console().print(escape(line), soft_wrap=True, highlight=False)
 
 
@@ -88,21 +96,3 @@ def _files(shards: "Sequence[Shard]") -> Iterator[Path]:
     for shard in shards:
         if isinstance(shard, FileShard):
             yield from {shard.vectors.path, shard.labels.path}
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; in a log, a line now and then."""
-    done, told = 0, time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("shards", total=None)
-
-        def advance(total: int) -> None:
-            nonlocal done, told
-            done += 1
-            bar.update(task, completed=done, total=total)
-            if not console.is_terminal and time.monotonic() - told > LOG_SECONDS:
-                told = time.monotonic()
-                console.print(f"{done} of {total} shards", highlight=False)
-
-        yield advance

@@ -1,4 +1,4 @@
-"""Typer and Rich, or a word on how to get them; commands import both from here."""
+"""Typer and Rich, which commands import from here so that one message names the missing extra."""
 
 import unicodedata
 
@@ -8,20 +8,19 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape as _escape_markup
-    from rich.progress import Progress
     from rich.table import Table
 except ImportError as error:
     raise MissingExtraError("The command line needs Rich and Typer: pip install 'repsurgery[cli]'") from error
 
-__all__ = ["Console", "Progress", "Table", "escape", "plain", "typer"]
+__all__ = ["Console", "Table", "escape", "plain", "typer"]
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode's categories of characters that a terminal obeys or hides: control and format characters, lone halves of
-characters, separators of lines and of paragraphs."""
+"""Unicode categories that a terminal interprets or hides: control and format characters, lone surrogates, and
+separators of lines and paragraphs."""
 
 
 def plain(text: str) -> str:
-    """Return ``text`` with control and format characters spelled out, so that a terminal neither obeys nor hides them.
+    """Return ``text`` with control and format characters as visible escapes, so that they do not act on a terminal.
 
     Newlines and tabs stay.
 
@@ -36,5 +35,5 @@ def plain(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return ``text`` as Rich prints it literally: neither markup nor control characters have an effect."""
+    """Return ``text`` so that Rich prints it literally: neither markup nor control characters have an effect."""
     return _escape_markup(plain(text))

@@ -1,4 +1,4 @@
-"""``repsurgery plan``: what the moments of very many rows will cost, before anything is begun."""
+"""``repsurgery plan``: estimate the cost of computing the moments of many rows."""
 
 import math
 from pathlib import Path
@@ -17,26 +17,28 @@ WORKERS = [1, 8, 64]
 
 
 def plan(
-    rows: Annotated[float, typer.Option(help="How many, such as 1e8.")],
+    rows: Annotated[float, typer.Option(help="Number of rows, such as 1e8.")],
     width: Annotated[int, typer.Option(help="Features per row.")],
-    classes: Annotated[int, typer.Option(help="Concept labels.")] = 2,
-    workers: Annotated[list[int] | None, typer.Option(help="One line for each; none: 1, 8 and 64.")] = None,
-    storage: Annotated[Storage, typer.Option(help="How the rows lie on disk.")] = "float32",
-    shards: Annotated[int, typer.Option(help="Files, or pieces by --rows-per-shard.")] = 256,
+    classes: Annotated[int, typer.Option(help="Number of concept labels.")] = 2,
+    workers: Annotated[
+        list[int] | None, typer.Option(help="Workers. Repeat it for one line each.  [default: 1, 8 and 64]")
+    ] = None,
+    storage: Annotated[Storage, typer.Option(help="Number format of the rows on disk.")] = "float32",
+    shards: Annotated[int, typer.Option(help="Number of shards: files, or pieces made by --rows-per-shard.")] = 256,
     measure: Annotated[
-        Path | None, typer.Option(help="Measure this machine for some seconds, reading and writing in this folder.")
+        Path | None, typer.Option(help="Measure the rates of this machine for some seconds, using this folder.")
     ] = None,
 ) -> None:
-    """Print time, memory, disk and network of counting moments on some workers."""
+    """Estimate the time, memory, disk and network that computing moments needs."""
     from repsurgery.cli.show import show_table
     from repsurgery.scale import DEFAULT_RATES, measure_rates
     from repsurgery.scale import plan as plan_of
     from repsurgery.studies.common.report.tables import Table
 
     if not (math.isfinite(rows) and rows == int(rows)):
-        raise ParameterError(f"rows is {rows}; it must be a whole number.")
+        raise ParameterError(f"rows is {rows}; it must be a whole number, such as 1e8.")
     counts = workers or WORKERS
-    # one plan first: what is wrong with the numbers is told before a probe of seconds
+    # a first plan reports invalid numbers before the machine is measured for seconds
     plan_of(int(rows), width, classes, counts[0], shards=shards, storage=storage)
     rates = DEFAULT_RATES if measure is None else measure_rates(width, folder=measure, storage=storage)
     plans = [plan_of(int(rows), width, classes, w, shards=shards, storage=storage, rates=rates) for w in counts]

@@ -1,4 +1,4 @@
-"""``repsurgery report``: records of studies in, Markdown and one self-contained page out."""
+"""``repsurgery report``: renders records of studies as one self-contained page and as Markdown."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +10,14 @@ __all__ = ["report"]
 
 
 def report(
-    records: Annotated[list[Path] | None, typer.Argument(help="Records, or folders of them.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reports/studies"),
+    records: Annotated[list[Path] | None, typer.Argument(help="Record files, or folders of record files.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("reports/studies"),
 ) -> None:
-    """Render records of studies as a page, with the published figures beside ours."""
+    """Render the records of studies as a page and as Markdown, beside the published figures."""
     from repsurgery.studies.page import REPORT_FILES, write_study_report
     from repsurgery.studies.records import read_records
 
-    held = records or [Path("experiments/results")]
-    check_output_folder(out, inputs=held, writes=REPORT_FILES)
-    page = write_study_report(read_records(held), out)
+    paths = records or [Path("experiments/results")]
+    check_output_folder(out, inputs=paths, writes=REPORT_FILES)
+    page = write_study_report(read_records(paths), out)
     Console().print(f"Report: {escape(str(page.resolve()))}", soft_wrap=True, highlight=False)

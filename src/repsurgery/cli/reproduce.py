@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
@@ -19,14 +19,20 @@ Preset = Literal["paper", "released", "local"]
 
 
 def reproduce(
-    experiment: Annotated[Experiment | None, typer.Argument(help="Which study; a --spec file may name it.")] = None,
+    experiment: Annotated[Experiment | None, typer.Argument(help="The study; not needed with --spec.")] = None,
     preset: Annotated[
         Preset | None,
-        typer.Option(help="The paper's text; the code published with it (bios, dialect); a laptop's size (toxicity)."),
+        typer.Option(
+            help="Defaults from the paper's text (paper), from its published code (released: bios, dialect), "
+            "or for a laptop (local: toxicity)."
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Toxicity: embedded name, folder or hub id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Language model of the toxicity study: embedded name, folder or hub id.")
+    ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Bios, dialect: minilm, smollm2-135m, bert, gpt2, llama2, a folder or a hub id.")
+        str | None,
+        typer.Option(help="Encoder of bios and dialect: minilm, smollm2-135m, bert, gpt2, llama2, folder or hub id."),
     ] = None,
     data: Annotated[
         str | None,
@@ -34,26 +40,32 @@ def reproduce(
             help="bios, winobias, gap, dialect, dialect-stand-in, synthetic-bios, jigsaw, paradetox, or a table."
         ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the named data, else REPSURGERY_DATA.")] = None,
-    spec: Annotated[Path | None, typer.Option(help="A TOML file: experiment, preset, and what differs.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--set", help="Any option of the study: --set early_stopping=true; repeatable.")
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the named data.  [default: the variable REPSURGERY_DATA]")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the record.")] = Path("experiments/results"),
-    report: Annotated[Path | None, typer.Option(help="Folder of the report; none: no report.")] = None,
-    work_dir: Annotated[Path | None, typer.Option(help="Where encodings and stages are kept, else the cache.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="TOML file with experiment, preset and options that differ from the preset.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any option of the study, such as --set early_stopping=true. Repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the record.")] = Path("experiments/results"),
+    report: Annotated[Path | None, typer.Option(help="Folder for the report.  [default: no report]")] = None,
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Folder for encodings and finished stages.  [default: the cache]")
+    ] = None,
 ) -> None:
-    """Run a whole study, or go on with one that was interrupted, and write its record."""
+    """Run a study and write its record. Re-run to resume."""
     console = Console()
-    from repsurgery.studies.common.report.writing import write_whole
+    from repsurgery.checkpoint import write_text
     from repsurgery.studies.page import REPORT_FILES, write_study_report
     from repsurgery.studies.records import write_record
 
-    given = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
-    named = {name: value for name, value in given.items() if value is not None}
     if spec is None and experiment is None:
-        raise ParameterError("Say which study: bios, dialect or toxicity, or name a file with --spec.")
-    study = _study(spec, named, option or [])
+        raise ParameterError("No study was named. Pass bios, dialect or toxicity, or a file with --spec.")
+    flags = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
+    study = _study(spec, {name: value for name, value in flags.items() if value is not None}, option or [])
     inputs = [spec, data_dir, *(Path(name) for name in (data, model, encoder) if name is not None)]
     check_output_folder(out)
     for folder, writes in ((report, REPORT_FILES), (work_dir, ())):
@@ -67,7 +79,7 @@ def reproduce(
     path = write_record(record, out)
     toml = path.with_suffix(".toml")
     if spec is None or not (toml.exists() and toml.samefile(spec)):  # a study repeated from its own specification
-        write_whole(study.toml, toml)
+        write_text(toml, study.toml)
     for table in study.tables(record)[:2]:
         show_table(table, console)
     for note in (*record.data["cautions"], *record.notes):
@@ -79,43 +91,46 @@ def reproduce(
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """One study: how it is run, written down and shown."""
+class _Study:
+    """A specified study: the function that runs it, its specification, and the function that makes its tables."""
 
     run: Callable[..., Any]
     toml: str
     tables: Callable[[Any], list[Any]]
 
 
-def _study(spec: Path | None, named: dict[str, Any], pairs: list[str]) -> _Chosen:
+def _study(spec: Path | None, flags: dict[str, Any], pairs: list[str]) -> _Study:
     from repsurgery.studies.common.options import read_options
-    from repsurgery.studies.fairness.report.tables import result_tables
-    from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
-    held = {} if spec is None else read_options(spec)
-    if {**held, **named}.get("experiment") == "toxicity":
+    options = {**({} if spec is None else read_options(spec)), **flags}
+    if options["experiment"] not in get_args(Experiment):
+        names = ", ".join(get_args(Experiment))
+        raise ParameterError(f"{spec} names the experiment {options['experiment']!r}; it must be one of {names}.")
+    if options["experiment"] == "toxicity":
         from repsurgery.studies import toxicity
+        from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
-        chosen = toxicity.make_toxicity_spec(**{**held, **named, **_options(pairs, toxicity.ToxicitySpec)})
-        return _Chosen(partial(toxicity.run_toxicity, chosen), toxicity.toxicity_toml(chosen), toxicity_tables)
+        chosen = toxicity.make_toxicity_spec(**{**options, **_options(pairs, toxicity.ToxicitySpec)})
+        return _Study(partial(toxicity.run_toxicity, chosen), toxicity.toxicity_toml(chosen), toxicity_tables)
     from repsurgery.studies import fairness
+    from repsurgery.studies.fairness.report.tables import result_tables
 
-    study = fairness.make_spec(**{**held, **named, **_options(pairs, fairness.StudySpec)})
-    return _Chosen(partial(fairness.run_study, study), fairness.spec_toml(study), result_tables)
+    study = fairness.make_spec(**{**options, **_options(pairs, fairness.StudySpec)})
+    return _Study(partial(fairness.run_study, study), fairness.spec_toml(study), result_tables)
 
 
 def _options(pairs: list[str], kind: type) -> dict[str, Any]:
-    found = {}
+    options = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator:
-            raise ParameterError(f"--set takes name=value, not {pair!r}.")
-        found[name.strip()] = _value(kind, name.strip(), value.strip())
-    return found
+            raise ParameterError(f"--set got {pair!r}; it needs name=value, such as --set seed=1.")
+        options[name.strip()] = _value(kind, name.strip(), value.strip())
+    return options
 
 
 def _value(kind: type, name: str, text: str) -> Any:
-    # a value is what TOML would read, and a bare word is a string; so is a number where words are wanted
+    # the value is TOML; a bare word is a string, and so is a number if the option is a string
     if text[:1] not in ('"', "'") and get_type_hints(kind).get(name) is str:
         return text
     try:

@@ -1,24 +1,22 @@
-"""Plain tables on the terminal, in as many pieces as its width asks for; warnings as one line each."""
+"""Tables on the terminal, split into pieces that fit its width."""
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from repsurgery.cli.needs import Console, escape, plain
 from repsurgery.cli.needs import Table as RichTable
-from repsurgery.errors import SurgeryWarning
-from repsurgery.studies.common.report.tables import Table
 
-__all__ = ["plain_warnings", "show_table"]
+if TYPE_CHECKING:
+    from repsurgery.studies.common.report.tables import Table
+
+__all__ = ["show_table"]
 
 _BORDERS = 3
-"""What a column costs beyond its text: two spaces and a line."""
+"""The width of a column beyond its text: two spaces and a line."""
 
 
-def show_table(table: Table, console: Console) -> None:
-    """Print ``table`` with its caption below; columns beyond the width follow in a second piece, with their keys."""
+def show_table(table: "Table", console: Console) -> None:
+    """Print ``table`` and its caption; columns that do not fit the width follow in further pieces, with their keys."""
     table = _printable(table)
     pieces = _pieces(table, console.width)
     for columns in pieces:
@@ -26,7 +24,7 @@ def show_table(table: Table, console: Console) -> None:
         rich = RichTable(title=title, title_justify="left")
         for column in columns:
             justify: Literal["left", "right"] = "left" if column < table.keys else "right"
-            # headings give way, cells do not
+            # headings may be wrapped, cells may not
             rich.add_column(escape(table.headings[column]), justify=justify, width=_width(table, column))
         for row in table.rows:
             rich.add_row(*(escape(row[column]) for column in columns))
@@ -35,31 +33,13 @@ def show_table(table: Table, console: Console) -> None:
         console.print(escape(table.caption), style="dim italic", highlight=False)
 
 
-def _printable(table: Table) -> Table:
-    # before any width is taken: a control character is longer when it is spelled out
+def _printable(table: "Table") -> "Table":
+    # before widths are measured, because an escaped control character is longer
     rows = tuple(tuple(map(plain, row)) for row in table.rows)
     return replace(table, headings=tuple(map(plain, table.headings)), rows=rows)
 
 
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Show our warnings as one line each; others as ever."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", SurgeryWarning)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, SurgeryWarning):
-                console = Console(stderr=True, soft_wrap=True)
-                console.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False)
-            else:
-                shown(message, category, *where, **more)
-
-        warnings.showwarning = show
-        yield
-
-
-def _pieces(table: Table, width: int) -> list[list[int]]:
+def _pieces(table: "Table", width: int) -> list[list[int]]:
     needed = [_BORDERS + _width(table, column) for column in range(len(table.headings))]
     keys = list(range(table.keys))
     pieces = [list(keys)]
@@ -71,6 +51,6 @@ def _pieces(table: Table, width: int) -> list[list[int]]:
     return pieces
 
 
-def _width(table: Table, column: int) -> int:
+def _width(table: "Table", column: int) -> int:
     words = table.headings[column].split()
     return max(len(text) for text in [*words, *(row[column] for row in table.rows)])

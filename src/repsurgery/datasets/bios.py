@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from repsurgery.datasets.folder import present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import fetch, present_folder
 from repsurgery.datasets.records import ConceptTexts
 from repsurgery.datasets.rows import ENDINGS, read_rows, split_files, split_of, text_of
 from repsurgery.errors import DataError, LabelError
@@ -52,13 +51,14 @@ _PROFESSION = {name: name for name in PROFESSIONS} | {str(i): name for i, name i
 # the hub's dataset card: male 0, female 1
 _GENDER = {"0": "male", "m": "male", "male": "male", "1": "female", "f": "female", "female": "female"}
 _PICKLES = (".pickle", ".pkl")
+_COLUMNS = ("hard_text", "profession", "gender")
 
 Biography = tuple[str, str, str, str]
 """Text, profession, gender, split."""
 
 
 WHOLE = 390_000
-"""Fewer rows are a part of Bias in Bios, and are called after their file or folder."""
+"""With fewer rows the data is a part of Bias in Bios, and is named after its file or folder."""
 
 
 def load_bios(source: str | os.PathLike[str] | None = None) -> ConceptTexts:
@@ -68,28 +68,28 @@ def load_bios(source: str | os.PathLike[str] | None = None) -> ConceptTexts:
     ----------
     source : str, path or None
         A file or folder in one of three forms: the hub's Parquet files; the pickles of Ravfogel et al. (2020), read as
-        data and never run; tables (CSV, TSV, JSON Lines) with the columns hard_text, profession and gender.
-        Professions are names or the hub's numbers, genders f/m, female/male or the hub's 1/0. None: the folder
-        ``$REPSURGERY_DATA/bias_in_bios`` or ``bias_in_bios_samples``, else the hub's dataset ``LabHC/bias_in_bios``,
+        data and never executed; tables (CSV, TSV, JSON Lines) with the columns hard_text, profession and gender.
+        Professions are names or the hub's numbers; genders are f/m, female/male or the hub's 1/0. None means the folder
+        ``$REPSURGERY_DATA/bias_in_bios`` or ``bias_in_bios_samples``, or else the hub's dataset ``LabHC/bias_in_bios``,
         downloaded once.
 
     Returns
     -------
     ConceptTexts
-        Rows in the order of the files. Files named train, dev and test name the splits; in a folder of other tables a
-        row that occurs twice counts once, where it first stands. Professions that do not occur are a caution.
+        Rows in the order of the files. Files named train, dev and test define the splits; in a folder of other tables
+        only the first of equal rows is kept. Professions that do not occur are listed as a caution.
 
     Notes
     -----
-    The pickles hold 255,710 / 39,369 / 98,344 biographies and tokenised text, the hub 257,478 / 39,642 / 99,069:
-    figures from one are not figures from the other.
+    The pickles hold 255,710 / 39,369 / 98,344 biographies with tokenised text, the hub 257,478 / 39,642 / 99,069:
+    results from one are not comparable with results from the other.
 
     Raises
     ------
     DataError
-        Nothing to read, a missing column, an empty text, a damaged file, a pickle that names code.
+        There is nothing to read, a column is missing, a text is empty, a file is damaged, or a pickle refers to code.
     LabelError
-        A profession or gender that is unknown or missing, with file, row and value.
+        A profession or gender is unknown or missing; the message gives file, row and value.
     """
     path, origin = (Path(source), Path(source).name) if source is not None else _default_source()
     rows = list(_folder(path) if path.is_dir() else _file(path, split_of(path) or ""))
@@ -136,7 +136,7 @@ def _folder(folder: Path) -> Iterator[Biography]:
 
 
 def _file(file: Path, split: str) -> Iterator[Biography]:
-    rows = _pickled(file) if file.suffix.lower() in _PICKLES else _tabled(file)
+    rows = _pickled(file) if file.suffix.lower() in _PICKLES else read_rows(file, _COLUMNS, remedy="Rename yours.")
     for place, (text, profession, gender) in rows:
         yield (
             text,
@@ -148,12 +148,10 @@ def _file(file: Path, split: str) -> Iterator[Biography]:
 
 def _known(key: str, names: dict[str, str], place: str, value: str) -> str:
     if key not in names:
-        raise LabelError(f"{place} '{value}' is unknown; known are {', '.join(names)}. Correct the row, or remove it.")
+        raise LabelError(
+            f"{place} '{value}' is unknown; it must be one of {', '.join(names)}. Correct the row, or remove it."
+        )
     return names[key]
-
-
-def _tabled(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    return read_rows(file, ("hard_text", "profession", "gender"), remedy="Rename yours.")
 
 
 def _pickled(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:

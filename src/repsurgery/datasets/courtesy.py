@@ -1,4 +1,4 @@
-"""The embedded corpus: rude and courteous sentences on everyday matters, written for this project."""
+"""The embedded corpus: rude and courteous sentences on everyday topics, written for this project."""
 
 from importlib import resources
 
@@ -11,8 +11,8 @@ __all__ = ["load_courtesy", "load_prompts"]
 def load_courtesy() -> LabelledTexts:
     """Return more than 400 sentences each with the labels "rude" and "courteous".
 
-    Both classes speak of the same matters (work, shops, travel, neighbours, sport, code review, ...), so that tone
-    and not topic tells them apart. The rude ones hold insults up to "moron"; no slurs, no threats.
+    Both classes cover the same topics (work, shops, travel, neighbours, sport, code review, ...), so that they differ
+    in tone and not in topic. The rude sentences contain insults up to "moron", but no slurs and no threats.
 
     Examples
     --------
@@ -28,5 +28,5 @@ def load_courtesy() -> LabelledTexts:
 
 
 def load_prompts() -> tuple[str, ...]:
-    """Return thirty neutral openings of 4 to 10 words that go on politely as easily as rudely."""
+    """Return thirty neutral openings of 4 to 10 words that can continue politely or rudely."""
     return tuple((resources.files(__package__) / "prompts.txt").read_text(encoding="utf-8").splitlines())

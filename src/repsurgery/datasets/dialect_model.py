@@ -1,6 +1,8 @@
-"""`DialectModel`: the demographic word model of Blodgett, Green and O'Connor (2016)."""
+"""`DialectModel`: the demographic word model of Blodgett, Green and O'Connor (2016), and the words of tweets."""
 
+import html
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,9 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Matrix, Vector, freeze
 from repsurgery.datasets.folder import data_folder, require_file
-from repsurgery.datasets.tweets import tweet_words
 from repsurgery.errors import DataError
 
-__all__ = ["DialectModel"]
+__all__ = ["ENTITY", "DialectModel", "tweet_words", "written_alike"]
 
 ALPHA = 1.0
 PASSES = 5
@@ -22,15 +23,34 @@ KNOWN_SHARE = 0.2
 BATCH = 4096
 _NAME = "twitteraae_dialect_model"
 
+ENTITY = "_TWITTER-ENTITY_"
+"""The placeholder for names and addresses in the published corpus of Blodgett et al."""
+
+_ADDRESS = r"https?://\S+|www\.\S+|@\w+"
+_DROPPED = re.compile(rf"{_ADDRESS}|{ENTITY}", re.IGNORECASE)
+_ADDRESSES = re.compile(_ADDRESS, re.IGNORECASE)
+_WORD = re.compile(
+    r"""
+      [<>]?[:;=8x][-o^']?[)(\]\[dp/\\|3*]+(?!\w)  # :) ;-) :d
+    | <3+ | </3                                   # hearts
+    | [#$]?\w+(?:['’/&-]\w+|[.,:]\d+)*           # words, hashtags, don't, 2:30, and/or, $5
+    | \.+ | [!?]+                                 # runs of one kind
+    | \S
+    """,
+    re.VERBOSE,
+)
+# the tokenised corpus has "& amp ;" where the other has "&amp;", and both sometimes escape twice
+_ESCAPE = re.compile(r"& ?(amp|lt|gt|quot|apos) ?;", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DialectModel:
-    """Tells which of four demographic groups the words of a tweet are associated with.
+    """Infer which of four demographic groups the words of a tweet are associated with.
 
-    Each word of a tweet comes from one of the groups; a word's group is inferred from the word's rates and from the
-    other words of the tweet (collapsed variational Bayes of order zero, prior 1 per group, the initial pass and four
-    sweeps over the words in order). The posterior is the mean over words. It is a statement about the words, not about
-    who wrote them.
+    The model assumes that each word of a tweet comes from one of the groups. The group of a word is inferred from the
+    word's rates and from the other words of the tweet (collapsed variational Bayes of order zero, prior 1 per group,
+    the initial pass and four sweeps over the words in order). The posterior is the mean over words. It describes the
+    words, not the person who wrote them.
 
     Parameters
     ----------
@@ -41,7 +61,7 @@ class DialectModel:
 
     Guarantees
     ----------
-    * Posteriors of many tweets are those of the loop over single words (test_the_batch_is_the_loop_over_words).
+    * Posteriors of a batch equal those of the loop over single words (test_the_batch_is_the_loop_over_words).
     * A posterior is a distribution over the four groups (test_a_posterior_is_a_distribution_or_nothing).
     """
 
@@ -59,7 +79,7 @@ class DialectModel:
         root = Path(folder) if folder is not None else data_folder(_NAME)
         vocabulary = require_file(root, "model_vocab.txt", _NAME)
         counts = _counts(require_file(root, "model_count_table.txt", _NAME))
-        # only a newline ends a line: the vocabulary holds rarer separators as words
+        # split at newlines alone: the vocabulary contains rarer separators as words
         lines = vocabulary.read_text(encoding="utf-8").rstrip("\n").split("\n")
         if len(lines) != len(counts):
             raise DataError(
@@ -91,7 +111,7 @@ class DialectModel:
         return rows if len(rows) >= KNOWN_SHARE * len(tokens) else []
 
     def _infer(self, documents: list[list[int]], lengths: NDArray[np.intp]) -> Matrix:
-        """Sweep all documents (longest first) at once, word by word."""
+        """Update all documents (longest first) at once, word by word."""
         rates = np.zeros((lengths[0], len(documents), len(self.groups)))
         for j, rows in enumerate(documents):
             rates[: len(rows), j] = self.rates[rows]
@@ -112,7 +132,33 @@ def _counts(file: Path) -> Matrix:
     try:
         counts = np.loadtxt(file, ndmin=2)
     except ValueError as error:
-        raise DataError(f"{file} is no table of counts ({error}). Fetch it again.") from error
+        raise DataError(f"{file} is not a table of counts ({error}). Fetch it again.") from error
     if counts.shape[1:] != (4,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any(axis=0).all():
         raise DataError(f"{file} needs four columns of counts >= 0, none of zeros; got {counts.shape}. Fetch it again.")
     return counts
+
+
+def tweet_words(text: str) -> list[str]:
+    """Return the lower-case words, emoticons and punctuation of a tweet, without names and addresses.
+
+    Examples
+    --------
+    >>> from repsurgery.datasets.dialect_model import tweet_words
+    >>> tweet_words("@you Don't go!! see www.here.com :)")
+    ["don't", 'go', '!!', 'see', ':)']
+    """
+    return _WORD.findall(_DROPPED.sub(" ", text.lower()))
+
+
+def written_alike(text: str) -> str:
+    """Return a tweet with `ENTITY` for names and addresses, no HTML escapes, broken bytes or repeated white space.
+
+    Examples
+    --------
+    >>> from repsurgery.datasets.dialect_model import written_alike
+    >>> written_alike("@you  &quot;hi&quot; & amp ; bye http://t.co/x ")
+    '_TWITTER-ENTITY_ "hi" & bye _TWITTER-ENTITY_'
+    """
+    while (closed := html.unescape(_ESCAPE.sub(r"&\1;", text))) != text:
+        text = closed
+    return " ".join(_ADDRESSES.sub(ENTITY, text.replace("\ufffd", "")).split())

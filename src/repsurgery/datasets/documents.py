@@ -1,10 +1,9 @@
-"""`Documents`: whole texts in their original tokenised form, as WikiText has them, and the texts a model reads."""
+"""`Documents`: whole texts in the tokenised form of WikiText, and as ordinary text for a model."""
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass, field, replace
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, ParameterError
 
 __all__ = ["Documents", "detokenise"]
@@ -54,7 +53,7 @@ def detokenise(text: str) -> str:
     Equal to the harness's own function (test_detokenising_is_the_harness_s).
     """
     text = text.replace("s '", "s'")
-    # the harness meant a pattern on both sides; its figures come from what it does
+    # the harness meant a pattern on both sides; this copies its actual behaviour, on which its figures depend
     text = re.sub(r"/' [0-9]/", "/'[0-9]/", text)
     for spaced, joined in _SPACED.items():
         text = text.replace(spaced, joined)
@@ -74,12 +73,12 @@ class Documents:
     texts : tuple of str
         The n documents in their original form; none is empty.
     name, source, licence : str
-        What the documents are called, where they come from, and under which terms.
+        The name of the documents, their source, and their terms of use.
 
     Attributes
     ----------
     digest : str
-        SHA-256 of the texts in order: a result computed from these documents names it.
+        SHA-256 of the texts in order, to be quoted with results.
 
     Guarantees
     ----------
@@ -98,9 +97,8 @@ class Documents:
             raise DataError(f"{self.name} holds no documents. Give at least one.")
         for i, text in enumerate(self.texts):
             if not isinstance(text, str) or not text.strip():
-                raise DataError(f"{self.name}: document {i} is empty or no text. Remove it.")
-        data = json.dumps(self.texts, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        object.__setattr__(self, "digest", hashlib.sha256(data).hexdigest())
+                raise DataError(f"{self.name}: document {i} is empty or not a string. Remove it.")
+        object.__setattr__(self, "digest", digest(self.texts, escape=False))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -114,7 +112,7 @@ class Documents:
     def words(self) -> int:
         """Return the number of words of the original texts, between white space.
 
-        White space at either end counts an empty word, as in the harness.
+        White space at either end adds an empty word, as in the harness.
         """
         return sum(len(re.split(r"\s+", text)) for text in self.texts)
 
@@ -126,5 +124,7 @@ class Documents:
     def first(self, n: int) -> "Documents":
         """Return the first ``n`` documents, under a name that says so."""
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(self):
-            raise ParameterError(f"{self.name} holds {len(self)} documents; {n!r} of them were asked for.")
+            raise ParameterError(
+                f"{self.name} holds {len(self)} documents; n is {n!r}, and must be a whole number from 1 to that."
+            )
         return replace(self, texts=self.texts[:n], name=f"{self.name}, first {n} of {len(self)} documents")

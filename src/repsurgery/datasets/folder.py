@@ -1,11 +1,11 @@
-"""`data_folder`: where the datasets lie that this package neither holds nor may pass on."""
+"""Datasets that are not part of this package: `data_folder` finds local copies, `fetch` downloads from the hub."""
 
 import os
 from pathlib import Path
 
-from repsurgery.errors import DataError
+from repsurgery.errors import DataError, MissingExtraError
 
-__all__ = ["ORIGINS", "data_folder", "file_in", "present_folder", "require_file"]
+__all__ = ["ORIGINS", "data_folder", "fetch", "file_in", "present_folder", "require_file"]
 
 VARIABLE = "REPSURGERY_DATA"
 
@@ -32,11 +32,10 @@ def data_folder(name: str) -> Path:
     Raises
     ------
     DataError
-        The variable is not set, or the folder is not there; the message says where its files are published.
+        The variable is not set, or the folder does not exist; the message says where its files are published.
     """
-    found = present_folder(name)
-    if found is not None:
-        return found
+    if (folder := present_folder(name)) is not None:
+        return folder
     root = os.environ.get(VARIABLE)
     problem = f"{VARIABLE} is not set" if not root else f"There is no folder {Path(root) / name}"
     origin = f" Its files: {ORIGINS[name]}." if name in ORIGINS else ""
@@ -47,13 +46,13 @@ def data_folder(name: str) -> Path:
 
 
 def present_folder(name: str) -> Path | None:
-    """Return the folder ``$REPSURGERY_DATA/name``, or None where there is none."""
+    """Return the folder ``$REPSURGERY_DATA/name``, or None if it does not exist."""
     root = os.environ.get(VARIABLE)
     return folder if root and (folder := Path(root) / name).is_dir() else None
 
 
 def require_file(folder: Path, name: str, dataset: str) -> Path:
-    """Return ``folder / name``, or say where the dataset is published."""
+    """Return ``folder / name``; if it does not exist, raise an error that says where the dataset is published."""
     file = folder / name
     if not file.is_file():
         raise DataError(f"There is no file {file}. The files of '{dataset}': {ORIGINS[dataset]}.")
@@ -61,10 +60,35 @@ def require_file(folder: Path, name: str, dataset: str) -> Path:
 
 
 def file_in(path: Path, names: tuple[str, ...], dataset: str) -> Path:
-    """Return the first of ``names`` that a folder holds, or the path itself where it is none."""
+    """Return the first of the files ``names`` in the folder ``path``, or ``path`` itself if it is not a folder."""
     if not path.is_dir():
         return path
-    found = [path / name for name in names if (path / name).is_file()]
-    if not found:
-        raise DataError(f"{path} holds no {' or '.join(names)}. The files of '{dataset}': {ORIGINS[dataset]}.")
-    return found[0]
+    for file in (path / name for name in names):
+        if file.is_file():
+            return file
+    raise DataError(f"{path} holds no {' or '.join(names)}. The files of '{dataset}': {ORIGINS[dataset]}.")
+
+
+def fetch(repository: str, *, revision: str, files: list[str], folder: str) -> Path:
+    """Return the local snapshot of a dataset; its folder is named after the commit.
+
+    Parameters
+    ----------
+    repository, revision : str
+        The dataset's id, and a commit or branch of it.
+    files : list of str
+        Patterns of the files that are needed.
+    folder : str
+        The name of the dataset's folder in ``$REPSURGERY_DATA``, for the error message.
+    """
+    instead = f"Pass a folder of its files, or set REPSURGERY_DATA to a folder that holds it as '{folder}'."
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Downloading {repository} needs huggingface-hub: pip install 'repsurgery[data]'. {instead}"
+        ) from error
+    try:
+        return Path(snapshot_download(repository, repo_type="dataset", revision=revision, allow_patterns=files))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{repository} could not be downloaded ({error}). {instead}") from error

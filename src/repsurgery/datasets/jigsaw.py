@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.datasets.rows import decoded, numbered_rows, text_of
 from repsurgery.errors import DataError, LabelError
@@ -22,31 +21,31 @@ _COLUMNS = ("comment_text", "toxic")
 _REMEDY = "Pass Kaggle's train.csv, or a CSV without header: a text and 0 or 1 in each row."
 
 Comment = tuple[str, str, str]
-"""Place, text as it stands in the file, label as it stands in the file."""
+"""Place, and text and label as written in the file."""
 
 
 def load_jigsaw(data_dir: str | os.PathLike[str] | None = None) -> LabelledTexts:
-    """Return comments with the labels "toxic" and "non-toxic", each exact text once.
+    """Return comments with the labels "toxic" and "non-toxic", without repeated texts.
 
     Parameters
     ----------
     data_dir : str, path or None
         A folder with Kaggle's train.csv or a balanced test.csv, or such a file. Columns comment_text and toxic (0 or 1)
-        in CSV or Parquet; or a CSV without header, the text and 0 or 1 in each row. None: the folder
-        ``$REPSURGERY_DATA/jigsaw`` or ``jigsaw_balanced_12k``, else the hub's copy of train.csv, downloaded once.
+        in CSV or Parquet; or a CSV without header, with a text and 0 or 1 in each row. None means the folder
+        ``$REPSURGERY_DATA/jigsaw`` or ``jigsaw_balanced_12k``, or else the hub's copy of train.csv, downloaded once.
 
     Returns
     -------
     LabelledTexts
-        Rows in the order of the file, texts unchanged. Texts without a visible character are left out; of texts that
-        occur twice the first is kept with its label. Kaggle's file has ten times more non-toxic texts than toxic ones.
+        Rows in the order of the file, texts unchanged. Texts of white space alone are left out; of repeated texts the
+        first is kept with its label. Kaggle's file has ten times more non-toxic texts than toxic ones.
 
     Raises
     ------
     DataError
-        Nothing to read, a missing column, bytes that are no UTF-8, wrong quoting.
+        There is nothing to read, a column is missing, bytes are not UTF-8, or the quoting is wrong.
     LabelError
-        A label other than 0 and 1, with file, place and value.
+        A label is neither 0 nor 1; the message gives file, place and value.
     """
     file, origin = _source(data_dir)
     labels: dict[str, str] = {}
@@ -87,7 +86,7 @@ def _comments(file: Path) -> Iterator[Comment]:
 
 
 def _without_header(file: Path) -> list[Comment]:
-    """Return the comments of a CSV that starts with a comment, or nothing where it starts with column names."""
+    """Return the comments of a CSV without a header, or an empty list if it starts with column names."""
     reader = csv.reader(io.StringIO(decoded(file), newline=""), strict=True)
     rows: list[Comment] = []
     try:

@@ -5,8 +5,7 @@ import io
 import os
 from pathlib import Path
 
-from repsurgery.datasets.folder import ORIGINS, file_in, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.datasets.rows import decoded, require_distinct
 from repsurgery.errors import DataError
@@ -22,7 +21,7 @@ _HEADS = (("toxic", "neutral1", "neutral2", "neutral3"), ("en_toxic_comment", "e
 
 
 def load_paradetox(data_dir: str | os.PathLike[str] | None = None) -> LabelledTexts:
-    """Return the toxic sentences, labelled "toxic", and their rewrites, labelled "non-toxic", each exact text once.
+    """Return the toxic sentences, labelled "toxic", and their rewrites, labelled "non-toxic", without repeats.
 
     Parameters
     ----------
@@ -32,8 +31,8 @@ def load_paradetox(data_dir: str | os.PathLike[str] | None = None) -> LabelledTe
     Returns
     -------
     LabelledTexts
-        Rows in the order of the file, every sentence before its rewrites, texts unchanged; of texts that occur twice
-        the first is kept with its label, so a rewrite equal to its sentence is toxic.
+        Rows in the order of the file, every sentence before its rewrites, texts unchanged. Of repeated texts the first
+        is kept with its label, so that a rewrite equal to its sentence is toxic.
     """
     file, origin = _source(data_dir)
     labels: dict[str, str] = {}
@@ -56,13 +55,13 @@ def load_paradetox_pairs(data_dir: str | os.PathLike[str] | None = None) -> tupl
     ----------
     data_dir : str, path or None
         A folder with paradetox.tsv (toxic, neutral1, neutral2, neutral3) or the hub's train.tsv (en_toxic_comment,
-        en_neutral_comment), or such a file. None: ``$REPSURGERY_DATA/paradetox``, else the hub's dataset
+        en_neutral_comment), or such a file. None means ``$REPSURGERY_DATA/paradetox``, or else the hub's dataset
         ``s-nlp/paradetox``, downloaded once.
 
     Raises
     ------
     DataError
-        Nothing to read, a missing column, bytes that are no UTF-8, wrong quoting.
+        There is nothing to read, a column is missing, bytes are not UTF-8, or the quoting is wrong.
     """
     return tuple(_pairs(_source(data_dir)[0]))
 
@@ -79,7 +78,7 @@ def _source(data_dir: str | os.PathLike[str] | None) -> tuple[Path, str]:
 def _pairs(file: Path) -> list[tuple[str, str]]:
     if not file.is_file():
         raise DataError(f"There is no file {file}. The files of 'paradetox': {ORIGINS['paradetox']}.")
-    # unlike other TSV files this one quotes, and some rewrites run over several lines
+    # unlike other TSV files this one uses quotes, and some rewrites span several lines
     reader = csv.DictReader(io.StringIO(decoded(file), newline=""), delimiter="\t", strict=True)
     try:
         require_distinct(file, reader.fieldnames or [])
@@ -93,9 +92,9 @@ def _pairs(file: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def _columns(file: Path, found: list[str]) -> tuple[str, ...]:
+def _columns(file: Path, header: list[str]) -> tuple[str, ...]:
     for head in _HEADS:
-        if set(head) <= set(found):
+        if set(head) <= set(header):
             return head
     needed = " or ".join(", ".join(head) for head in _HEADS)
-    raise DataError(f"{file} has the columns {', '.join(found) or 'none'}; it needs {needed}. Fetch it again.")
+    raise DataError(f"{file} has the columns {', '.join(header) or 'none'}; it needs {needed}. Fetch it again.")

@@ -1,4 +1,4 @@
-"""`sample_ratio`: a balanced sample in which label and concept go together at a chosen ratio."""
+"""`sample_ratio`: a balanced sample in which label and concept coincide at a chosen ratio."""
 
 from typing import Any, TypeAlias
 
@@ -36,17 +36,17 @@ def sample_ratio(
     ratio : float
         From 0 to 1; at .5 concept and label are independent.
     label, concept : value of ``labels``, value of ``concepts``
-        The pair that goes together; so does the pair of the two other values.
+        The pair that coincides; the two other values form the other pair.
     per_cell : int
-        Rows that one label has in the sample, up to truncation.
+        Rows of each label in the sample, up to truncation.
     seed : int
-        Decides which rows are drawn and their order.
+        Determines which rows are drawn, and their order.
 
     Returns
     -------
     train, dev, test : arrays of indices
-        Disjoint, each index once. At 44,000 per cell 52,800 / 26,399 / 8,801 where nothing is truncated, else 52,798 /
-        26,400 / 8,800.
+        Disjoint, each index once. With 44,000 per cell there are 52,800 / 26,399 / 8,801 rows if nothing is truncated,
+        and 52,798 / 26,400 / 8,800 otherwise.
     """
     y, z = _is(labels, label, "label"), _is(concepts, concept, "concept")
     if len(y) != len(z):
@@ -60,7 +60,7 @@ def sample_ratio(
     cells = [(y & z, together), (y & ~z, apart), (~y & z, apart), (~y & ~z, together)]
     drawn = np.concatenate([_draw(rng, np.flatnonzero(cell), count, ratio) for cell, count in cells])
     rng.shuffle(drawn)
-    # .6 + .3 and not .9: the published sizes come from this sum
+    # .6 + .3 instead of .9, because the published sizes come from this sum
     first, second = int(0.6 * len(drawn)), int((0.6 + 0.3) * len(drawn))
     return drawn[:first], drawn[first:second], drawn[second:]
 
@@ -69,11 +69,11 @@ def _is(values: Any, wanted: Any, what: str) -> NDArray[np.bool_]:
     column = np.asarray(values)
     if column.ndim != 1:
         raise ShapeError(f"sample_ratio got {what}s of shape {column.shape}; it needs one per row, shape (n,).")
-    found = np.unique(column).tolist()
-    if len(found) != 2 or wanted not in found:
+    present = np.unique(column).tolist()
+    if len(present) != 2 or wanted not in present:
         raise LabelError(
-            f"sample_ratio needs two {what}s, one of them {wanted!r}; got {found[:5]}. Choose rows of two {what}s, and "
-            f"name one with {what}=."
+            f"sample_ratio needs two {what}s, one of them {wanted!r}; got {present[:5]}. Choose rows of two {what}s, "
+            f"and name one with {what}=."
         )
     return np.asarray(column == wanted)
 

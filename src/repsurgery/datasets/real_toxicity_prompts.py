@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from repsurgery.datasets.folder import ORIGINS, present_folder
-from repsurgery.datasets.hub import fetch
+from repsurgery.arrays import check_integer
+from repsurgery.datasets.folder import ORIGINS, fetch, present_folder
 from repsurgery.datasets.records import require_texts, rows_digest
 from repsurgery.datasets.rows import numbered_rows
-from repsurgery.errors import DataError, ParameterError, ShapeError
+from repsurgery.errors import DataError, ShapeError
 
 __all__ = ["Prompts", "load_real_toxicity_prompts"]
 
@@ -29,29 +29,29 @@ Row = tuple[str, float | None, str | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Prompts to be continued, with scores of their own where they have any, in order.
+    """Prompts for generation in order, with archived toxicity scores where known.
 
     Parameters
     ----------
     texts : tuple of str
         The n prompts; none is empty.
     toxicity : tuple of float or None
-        The archived score of each prompt in [0, 1], or None; nothing at all: no prompt has a score.
+        The archived score of each prompt in [0, 1], or None; an empty tuple if no prompt has a score.
     continuations : tuple of str or None
-        How each prompt went on where it was found, or None; nothing at all: none is known.
+        The original continuation of each prompt, or None; an empty tuple if none is known.
     continuation_toxicity : tuple of float or None
         The archived scores of the continuations.
     name, source, licence : str
-        What the prompts are called, where they come from, and under which terms.
+        The name of the prompts, their source, and their terms of use.
 
     Attributes
     ----------
     digest : str
-        SHA-256 of the rows in order: a result computed from these prompts names it.
+        SHA-256 of the rows in order, to be quoted with results.
 
     Guarantees
     ----------
-    * `sample` is a function of the prompts, n and the seed, and repeats none
+    * `sample` depends on the prompts, n and the seed alone, and repeats no prompt
       (test_a_sample_is_a_seeded_permutation_cut_short).
     * `below`, `sample` and `without` keep each prompt with its own scores and continuation
       (test_choosing_prompts_keeps_rows_together).
@@ -81,7 +81,7 @@ class Prompts:
         return len(self.texts)
 
     def below(self, bound: float | None) -> "Prompts":
-        """Return the prompts whose own toxicity is less than ``bound``; None: all of them, scored or not.
+        """Return the prompts whose own toxicity is less than ``bound``; with None all prompts, scored or not.
 
         Raises
         ------
@@ -92,17 +92,15 @@ class Prompts:
             return self
         if all(score is None for score in self.toxicity):
             raise DataError(
-                f"{self.name}: none of the {len(self)} prompts has a toxicity, so none is known to lie below {bound}. "
+                f"{self.name}: none of the {len(self)} prompts has a toxicity, so none can be compared with {bound}. "
                 "Pass bound=None to take all of them, or prompts with scores."
             )
         return self._at([i for i, score in enumerate(self.toxicity) if score is not None and score < bound])
 
     def sample(self, n: int, seed: int) -> "Prompts":
         """Return ``n`` different prompts: the first ``n`` of a seeded permutation, in its order."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ParameterError(f"n is {n!r}; it must be a whole number of at least 1.")
-        if n > len(self):
-            raise DataError(f"{self.name} holds {len(self)} prompts; {n} were asked for. Ask for fewer.")
+        if check_integer("n", n) > len(self):
+            raise DataError(f"{self.name} holds {len(self)} prompts; n is {n}. Choose a smaller n.")
         return self._at(np.random.default_rng(seed).permutation(len(self))[:n].tolist())
 
     def without(self, other: "Prompts") -> "Prompts":
@@ -120,26 +118,26 @@ class Prompts:
 
 
 def load_real_toxicity_prompts(data_dir: str | os.PathLike[str] | None = None) -> Prompts:
-    """Return prompts with the scores that the Perspective API gave them in 2020, each exact text once.
+    """Return prompts with the scores that the Perspective API gave them in 2020, without repeated texts.
 
     Parameters
     ----------
     data_dir : str, path or None
         JSON Lines or Parquet, or a folder of one such file (or of the shards of one Parquet table). Each row has a
         ``prompt``: an object with ``text`` and ``toxicity`` (a number in [0, 1] or null), or the text alone; and may
-        have a ``continuation`` of the same form. None: the folder ``$REPSURGERY_DATA/realtoxicityprompts`` or
-        ``realtoxicityprompts_quark_val``, else the hub's dataset ``allenai/real-toxicity-prompts``, downloaded once.
+        have a ``continuation`` of the same form. None means the folder ``$REPSURGERY_DATA/realtoxicityprompts`` or
+        ``realtoxicityprompts_quark_val``, or else the hub's ``allenai/real-toxicity-prompts``, downloaded once.
 
     Returns
     -------
     Prompts
-        Rows in the order of the file, texts unchanged; of prompts that occur twice the first is kept.
+        Rows in the order of the file, texts unchanged; of repeated prompts the first is kept.
 
     Raises
     ------
     DataError
-        Nothing to read, a line that is not JSON, a prompt without text, a toxicity that is not a number in [0, 1]; with
-        file and line.
+        There is nothing to read, a line is not JSON, a prompt has no text, or a toxicity is not a number in [0, 1]; the
+        message gives file and line.
     """
     path, origin = _source(data_dir)
     rows: dict[str, Row] = {}
@@ -156,7 +154,7 @@ def load_real_toxicity_prompts(data_dir: str | os.PathLike[str] | None = None) -
 
 
 def _provenance(data_dir: str | os.PathLike[str] | None, origin: str) -> dict[str, str]:
-    # a file of the user's own may hold anybody's prompts
+    # the user's own file may hold any prompts
     if data_dir is not None and Path(data_dir).is_file():
         return {"name": Path(data_dir).stem, "source": origin}
     return {"name": "real_toxicity_prompts", "source": f"Gehman et al. 2020, {origin}", "licence": "Apache-2.0"}
@@ -184,7 +182,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _rows(file: Path) -> Iterable[Row]:
-    # rows of JSON come with all their keys, rows of Parquet with those asked for
+    # rows of JSON have all their keys, rows of Parquet only the requested columns
     wanted = ("prompt", "continuation") if file.suffix.lower() in _PARQUET else ("prompt",)
     for place, row in numbered_rows(file, wanted, remedy=_REMEDY):
         text, score = _scored(row.get("prompt"), f"{file}, {place}: the prompt")
@@ -194,13 +192,13 @@ def _rows(file: Path) -> Iterable[Row]:
 
 
 def _scored(value: Any, what: str) -> tuple[str | None, float | None]:
-    """Return text and toxicity of a prompt or continuation, either of them None where it is missing."""
+    """Return text and toxicity of a prompt or continuation, each None if it is missing."""
     text, score = (value.get("text"), value.get("toxicity")) if isinstance(value, dict) else (value, None)
     if text is not None and not isinstance(text, str):
         raise DataError(f"{what} is a {type(text).__name__}. {_REMEDY}")
     if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise DataError(f"{what} holds half a character (a lone surrogate). Write the text as UTF-8.")
-    # NaN, which tables use for "nothing here", differs from itself
+    # NaN, which marks missing values in tables, differs from itself
     if score is None or score != score:
         return text, None
     if isinstance(score, bool) or not isinstance(score, (int, float)) or not 0 <= score <= 1:

@@ -1,7 +1,5 @@
-"""`LabelledTexts` and `ConceptTexts`: texts with labels, where they come from, and what they hash to."""
+"""`LabelledTexts` and `ConceptTexts`: texts with labels, source, licence and digest."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 
 __all__ = ["ConceptTexts", "LabelledTexts", "require_texts", "rows_digest"]
@@ -25,12 +24,12 @@ class LabelledTexts:
     labels : tuple of str
         The n labels; none is empty.
     name, source, licence : str
-        What the texts are called, where they come from, and under which terms.
+        The name of the texts, their source, and their terms of use.
 
     Attributes
     ----------
     digest : str
-        SHA-256 of texts and labels in order: a result computed from these texts names it.
+        SHA-256 of texts and labels in order, to be quoted with results.
     """
 
     texts: tuple[str, ...]
@@ -65,20 +64,20 @@ class ConceptTexts:
     texts : tuple of str
         The n texts; none is empty.
     labels : tuple of str
-        What a classifier is to tell, one per text; all "all" where there is no task.
+        What a classifier should predict, one per text; "all" everywhere if there is no task.
     concepts : tuple of str
-        What the classifier should not go by, one per text.
+        What the classifier should not depend on, one per text.
     splits : tuple of str
-        The name of each text's split ("train", "dev", "test"), or nothing at all.
+        The name of each text's split ("train", "dev", "test"), or an empty tuple.
     name, source, licence : str
-        What the texts are called, where they come from, and under which terms.
+        The name of the texts, their source, and their terms of use.
     cautions : tuple of str
-        Sentences that a report on these texts repeats, such as a confound.
+        Sentences about limits of the data, such as a confound, that reports repeat.
 
     Attributes
     ----------
     digest : str
-        SHA-256 of texts, labels, concepts and splits in order: a result computed from these texts names it.
+        SHA-256 of texts, labels, concepts and splits in order, to be quoted with results.
 
     Guarantees
     ----------
@@ -135,7 +134,7 @@ class ConceptTexts:
 
 
 def require_texts(name: str, texts: Sequence[str]) -> None:
-    """Raise a `DataError` that names the first text that is none, or is empty."""
+    """Raise a `DataError` that names the first text that is empty or not a string."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}: text {row} is a {type(text).__name__}. Give texts as strings.")
@@ -155,9 +154,7 @@ def _require_one_each(name: str, n: int, values: Sequence[str], what: str) -> No
 
 def rows_digest(*columns: Sequence[Any]) -> str:
     """Return the SHA-256 of columns of one length, as rows in order."""
-    rows = json.dumps(list(zip(*columns, strict=True)), ensure_ascii=False)
-    # a lone surrogate of a broken emoji is text too, and has no UTF-8
-    return hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest(list(zip(*columns, strict=True)), escape=False)
 
 
 def _indices(name: str, rows: Any, n: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""`Representations`: vectors with a task label and a concept each, cut into splits."""
+"""`Representations`: vectors with a task label and a concept each, divided into splits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ __all__ = ["Representations"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Representations:
-    """Rows of a representation, what they are labelled with, and which of them are for what.
+    """Rows of a representation with labels, concepts and splits.
 
     Parameters
     ----------
     X : (n, d) array
-        In memory or a memory map; held read-only and never copied.
+        In memory or a memory map; read-only and never copied.
     labels : (n,) array
         The task's label of each row, for example a profession.
     concepts : (n,) array
@@ -25,9 +25,9 @@ class Representations:
     splits : mapping of str to slice
         Contiguous rows by name ("train", "dev", "test"), so that ``X[splits["train"]]`` is a view.
     name, source : str
-        What the rows are called and where they come from.
+        The name of the rows and their source.
     digest : str
-        Names the content: a result computed from these rows quotes it.
+        Identifies the content, to be quoted with results.
     """
 
     X: Rows

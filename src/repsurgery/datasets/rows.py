@@ -1,4 +1,4 @@
-"""The rows of a table, CSV, TSV, JSON Lines or Parquet: some of its columns, as text, with their places."""
+"""Rows of a table (CSV, TSV, JSON Lines or Parquet): the requested columns as text, with their places in the file."""
 
 import csv
 import io
@@ -27,25 +27,25 @@ __all__ = [
 
 Row = Mapping[str, Any]
 Numbered = tuple[str, Row]
-"""A row and where it stands in its file ("line 3")."""
+"""The place of a row in its file ("line 3"), and the row."""
 Placed = tuple[str, tuple[str, ...]]
-"""The wanted cells of a row and where it stands in its file."""
+"""The place of a row in its file, and its requested cells."""
 
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
-"""What a file may be called, up to its first hyphen or dot, and the split it holds."""
+"""The split of a file by its name up to the first hyphen or dot."""
 
 
 def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[Placed]:
-    """Yield place and cells of every row: the text first, its labels after it, all without white space around them.
+    """Yield place and cells of every row: the text first, then its labels, all stripped of white space.
 
     Parameters
     ----------
     file : path
         See `read_table`.
     columns : tuple of str
-        The column of the text, then those of its labels; none may be empty in any row.
+        The column of the text, then those of its labels; no cell may be empty.
     remedy : str
-        What to do where a column is missing.
+        What to do if a column is missing, for the error message.
     """
     for place, row in numbered_rows(file, columns, remedy=remedy):
         cells = tuple(text_of(file, place, row, column).strip() for column in columns)
@@ -58,7 +58,7 @@ def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[
 
 
 def numbered_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> list[Numbered]:
-    """Return place and row of every row, its values as they are; Parquet gives ``columns`` alone, the others all."""
+    """Return place and row of every row, values unchanged; Parquet rows have ``columns`` alone, others all columns."""
     if not file.is_file():
         raise DataError(f"There is no file {file}. Pass a table of texts: {', '.join(ENDINGS)}.")
     if file.suffix.lower() not in ENDINGS:
@@ -78,12 +78,12 @@ def split_files(folder: Path, endings: Iterable[str]) -> list[tuple[str, Path]]:
     """Return the files of a folder that are named after splits: train, dev, test, shards in order of their names."""
     ends = tuple(endings)
     files = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in ends]
-    found = {split: [file for file in files if split_of(file) == split] for split in ("train", "dev", "test")}
-    for split, shards in found.items():
+    by_split = {split: [file for file in files if split_of(file) == split] for split in ("train", "dev", "test")}
+    for split, shards in by_split.items():
         if len({(_head(file), file.suffix) for file in shards}) > 1:
             names = ", ".join(file.name for file in shards)
             raise DataError(f"{folder} holds the split '{split}' more than once: {names}. Keep one of them.")
-    return [(split, file) for split, shards in found.items() for file in shards]
+    return [(split, file) for split, shards in by_split.items() for file in shards]
 
 
 def _head(file: Path) -> str:
@@ -91,19 +91,19 @@ def _head(file: Path) -> str:
 
 
 def text_of(file: Path, place: str, row: Row, column: str) -> str:
-    """Return a cell as text, "" where nothing is there; a number becomes its digits, a list or the like is refused."""
+    """Return a cell as text, "" if it is missing; a number becomes its digits, and a list, dict or bytes raise."""
     value = row.get(column)
     if isinstance(value, list | dict | bytes):
         raise DataError(
             f"{file}, {place}: the column '{column}' holds a {type(value).__name__}, not a text. "
             "Write one text there, or several rows."
         )
-    # NaN is the only value that differs from itself; tables use it for "nothing here"
+    # NaN, which marks missing values in tables, is the only value that differs from itself
     return "" if value is None or value != value else str(value)
 
 
 def require_distinct(file: Path, names: Iterable[str]) -> None:
-    """Raise a `DataError` where two columns of a table have the same name; columns without one are nobody's."""
+    """Raise a `DataError` if two columns of a table have the same name; columns without a name are ignored."""
     columns = list(names)
     twice = [name for name, count in Counter(columns).items() if name and count > 1]
     if twice:
@@ -113,29 +113,29 @@ def require_distinct(file: Path, names: Iterable[str]) -> None:
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of ``pairs``, for `json.loads`; raise a `DataError` where a key occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise DataError(f"the key '{twice}' occurs more than once in an object. Rename or remove all but one.")
-    return found
+    return row
 
 
-def _require_columns(file: Path, found: Iterable[str], needed: tuple[str, ...], remedy: str) -> None:
-    names = list(found)
+def _require_columns(file: Path, header: Iterable[str], needed: tuple[str, ...], remedy: str) -> None:
+    names = list(header)
     require_distinct(file, names)
     missing = [f"'{name}'" for name in needed if name not in names]
     if missing:
         raise DataError(f"{file} has no column {' and '.join(missing)}; found: {', '.join(names) or 'none'}. {remedy}")
 
 
-def decoded(file: Path) -> str:
+def decoded(file: Path, *, remedy: str = "Save the file as UTF-8.") -> str:
     """Return the text of a UTF-8 file, without a byte order mark."""
     data = file.read_bytes()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DataError(f"{file}, line {line}: byte {error.start} is no UTF-8. Save the file as UTF-8.") from error
+        raise DataError(f"{file}, line {line}: byte {error.start} is not UTF-8. {remedy}") from error
 
 
 def _csv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
@@ -157,14 +157,14 @@ def _separated(file: Path, needed: tuple[str, ...], remedy: str, reader: "csv.Di
                 raise DataError(f"{file}, line {reader.line_num}: more cells than columns. Quote or remove separators.")
             yield f"line {reader.line_num}", row
     except csv.Error as error:
-        # its own number is still that of the last good row
+        # the DictReader's own line number is still that of the last good row
         line = reader.reader.line_num
         raise DataError(f"{file}, line {line}: {error}. Correct the quoting.") from error
 
 
 def _jsonl(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
     first = True
-    # split at newlines only: JSON strings may hold the other separators that splitlines knows
+    # split at newlines only: JSON strings may hold the other separators of splitlines
     for number, line in enumerate(decoded(file).split("\n"), start=1):
         if not line.strip():
             continue
@@ -207,4 +207,4 @@ _READERS: Mapping[str, Callable[[Path, tuple[str, ...], str], Iterable[Numbered]
 }
 
 ENDINGS = tuple(_READERS)
-"""How the name of a table ends."""
+"""The file name endings of readable tables."""

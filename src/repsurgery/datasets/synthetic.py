@@ -1,9 +1,6 @@
-"""`make_bios`: vectors drawn from a stated law, as many and as skewed as those of the Bios corpus."""
+"""`make_bios`: synthetic vectors with the size and the skews of the Bios corpus."""
 
-import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 from repsurgery.arrays import Matrix, Rows, Vector
+from repsurgery.checkpoint import atomic_file, digest
 from repsurgery.datasets.representations import Representations
 from repsurgery.errors import DataError, ParameterError
 
@@ -22,7 +20,7 @@ FEMALE, MALE = 0, 1
 BIOS_TRAIN, BIOS_DEV, BIOS_TEST = 255_710, 39_369, 98_344
 BIOS = BIOS_TRAIN + BIOS_DEV + BIOS_TEST
 BLOCK = 4096
-"""Rows drawn by one generator. Part of the law: another size would draw other rows."""
+"""Rows drawn by one generator; another size would draw different rows."""
 
 SEPARATION = 2.8
 GENDER_SHIFT = 1.0
@@ -32,7 +30,7 @@ MIDDLE, OFFSET = 0.45, 0.1
 """Of `female_shares`: with these, 46 % of the rows of 28 professions are female."""
 NOISE = (4.0, 0.05)
 LAW = 1
-"""Raised when the law changes, so that the digest does too."""
+"""Version of the distribution: raised when it changes, so that the digest changes too."""
 
 
 def make_bios(
@@ -45,7 +43,7 @@ def make_bios(
 ) -> Representations:
     """Return ``n`` rows of ``d`` numbers with a profession (0 … K − 1) and a gender (0 female, 1 male) each.
 
-    Every row is drawn by itself. With σ = +1 for female and −1 for male, and g, ε, η standard normal:
+    Rows are independent. With σ = +1 for female and −1 for male, and g, ε, η standard normal:
 
     * profession y with share ∝ (y + 2)^−1.6: .31 for the first of 28, .004 for the last;
     * female given y with probability f_y, .07 to .92, nearer .45 for the most frequent and the rarest professions;
@@ -55,28 +53,28 @@ def make_bios(
     * x = μ + Q (g + σ, v, e), Q a rotation, μ standard normal.
 
     Gender thus shifts a coordinate of its own and moves vectors towards the professions of its stereotype, which
-    matching means undoes; and it stretches the directions that tell professions, by up to e^1.2 between the genders,
-    which only matching covariances undoes. Nothing else differs between the genders, so matching covariances also
-    gains accuracy; on real text it costs a little. Q, μ, Γ, γ and c depend on the seed.
+    matching means reverses. It also stretches the directions that distinguish professions, by up to e^1.2 between the
+    genders, which only matching covariances reverses. Nothing else differs between the genders, so that matching
+    covariances also raises accuracy; on real text it costs a little. Q, μ, Γ, γ and c depend on the seed.
 
     Parameters
     ----------
     n : int
-        The default is that of Bios. Fewer rows are the first of more.
+        The default is the size of Bios. With a smaller n the rows are the first of the larger sample.
     d : int
         At least ``professions`` + 2.
     professions : int
         K, at least 2.
     seed : int
     path : str or path, or None
-        A folder for the float32 rows, which come back as a read-only memory map and are reused by the next call with
-        the same arguments; None keeps them in memory. Either way rows are made 4,096 at a time.
+        A folder for the float32 rows, which are returned as a read-only memory map and reused by the next call with
+        the same arguments; None keeps them in memory. In both cases rows are drawn 4,096 at a time.
 
     Returns
     -------
     Representations
-        Splits "train", "dev" and "test" have the proportions of Bios (255,710 / 39,369 / 98,344). ``digest`` is that of
-        the recipe; the last bits of the rows may differ between builds of BLAS and LAPACK.
+        Splits "train", "dev" and "test" have the proportions of Bios (255,710 / 39,369 / 98,344). ``digest`` is that
+        of the parameters; the last bits of the rows may differ between builds of BLAS and LAPACK.
 
     Examples
     --------
@@ -87,17 +85,18 @@ def make_bios(
     """
     _require(n, d, professions, seed)
     recipe = {"law": LAW, "n": n, "d": d, "professions": professions, "seed": seed, "block": BLOCK}
-    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+    key = digest(recipe)
     law = _Law.drawn(d, professions, seed)
     y, z = np.empty(n, np.int64), np.empty(n, np.int64)
     for rows, drawn in _blocks(n, seed):
         y[rows], z[rows] = (part[: rows.stop - rows.start] for part in law.labels(drawn))
     if path is None:
         X: Rows = np.empty((n, d), np.float32)
-        _fill(X, law, seed)
+        for rows, block in _drawn_rows(n, law, seed):
+            X[rows] = block
     else:
-        X = _on_disk(Path(path), f"synthetic-bios-{digest[:16]}.npy", (n, d), law, seed)
-    return Representations(X, y, z, _splits(n), "synthetic-bios", f"make_bios{tuple(recipe.values())[1:5]}", digest)
+        X = _on_disk(Path(path), f"synthetic-bios-{key[:16]}.npy", (n, d), law, seed)
+    return Representations(X, y, z, _splits(n), "synthetic-bios", f"make_bios{tuple(recipe.values())[1:5]}", key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class _Law:
         return cls(shares, female, centroids, stretch, w / np.linalg.norm(w), scales, rotation, mean)
 
     def labels(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return professions and genders of one block: what its generator gives first."""
+        """Return professions and genders of one block, which its generator draws first."""
         y = np.searchsorted(np.cumsum(self.shares)[:-1], rng.random(BLOCK), side="right")
         return y, np.where(rng.random(BLOCK) < self.female[y], FEMALE, MALE)
 
@@ -155,9 +154,9 @@ def profession_shares(K: int) -> Vector:
 
 
 def female_shares(K: int) -> Vector:
-    """Return P(female | y) (K,): about .07 … .92, nearer the middle for the most frequent and the rarest ones."""
+    """Return P(female | y) (K,): about .07 … .92, closer to the middle for the most frequent and the rarest ones."""
     k = np.arange(1, K + 1)
-    # ranks of a golden-ratio sequence: skew and frequency are unrelated
+    # ranks of a golden-ratio sequence, so that skew and frequency are unrelated
     ranks = np.argsort(np.argsort((k * (np.sqrt(5) - 1) / 2 + OFFSET) % 1))
     pull = np.minimum(np.minimum(1.0, 4 * (k - 1) / K), 1.6 - k / K)
     return MIDDLE + (np.linspace(0.07, 0.92, K)[ranks] - MIDDLE) * pull
@@ -165,7 +164,7 @@ def female_shares(K: int) -> Vector:
 
 def _rotation(rng: np.random.Generator, d: int) -> Matrix:
     Q, R = np.linalg.qr(rng.standard_normal((d, d)))
-    # the signs of a QR are LAPACK's choice; these are not
+    # LAPACK chooses the signs of a QR factorisation; this choice is unique
     return Q * np.where(np.diagonal(R) < 0, -1.0, 1.0)
 
 
@@ -174,10 +173,10 @@ def _blocks(n: int, seed: int) -> Iterator[tuple[slice, np.random.Generator]]:
         yield slice(start, min(start + BLOCK, n)), np.random.default_rng([seed, index + 1])
 
 
-def _fill(X: Rows, law: _Law, seed: int) -> None:
-    for rows, drawn in _blocks(len(X), seed):
-        # a whole block even where its end is cut off, so that fewer rows are the first of more
-        X[rows] = law.rows(drawn)[: rows.stop - rows.start]
+def _drawn_rows(n: int, law: _Law, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    for rows, generator in _blocks(n, seed):
+        # a whole block is drawn even if its end is cut off, so that a smaller n gives the first rows of a larger one
+        yield rows, law.rows(generator)[: rows.stop - rows.start]
 
 
 def _on_disk(folder: Path, name: str, shape: tuple[int, int], law: _Law, seed: int) -> Rows:
@@ -185,16 +184,11 @@ def _on_disk(folder: Path, name: str, shape: tuple[int, int], law: _Law, seed: i
         raise DataError(f"There is no folder {folder} to write {name} into. Create it first.")
     file = folder / name
     if not file.exists():
-        handle, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-        os.close(handle)
-        try:
-            X = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-            _fill(X, law, seed)
-            X.flush()
-            Path(part).replace(file)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+        with atomic_file(file) as stream:
+            np.lib.format.write_array_header_1_0(stream, header)
+            for _, block in _drawn_rows(shape[0], law, seed):
+                stream.write(np.ascontiguousarray(block).data)
     rows: Rows = np.load(file, mmap_mode="r")
     if rows.shape != shape or rows.dtype != np.float32:
         raise DataError(f"{file} holds {rows.dtype} rows of shape {rows.shape}, not float32 {shape}. Delete it.")

@@ -1,4 +1,4 @@
-"""`read_table` and `read_study`: the user's own texts from CSV, TSV, JSON Lines or Parquet."""
+"""`read_table` and `read_study`: your own texts from CSV, TSV, JSON Lines or Parquet."""
 
 import os
 from pathlib import Path
@@ -11,22 +11,22 @@ __all__ = ["read_study", "read_table"]
 
 
 def read_table(path: str | os.PathLike[str], *, text: str = "text", label: str = "label") -> LabelledTexts:
-    """Return the texts and labels of a table, both as strings without white space around them.
+    """Return the texts and labels of a table as strings, stripped of surrounding white space.
 
     Parameters
     ----------
     path : str or path
-        Ends in .csv, .tsv, .jsonl (or .ndjson), or .parquet (or .pq); text files are UTF-8. A CSV quotes by the usual
-        rules, a TSV not at all: a quotation mark in it is part of the text.
+        Ends in .csv, .tsv, .jsonl (or .ndjson), or .parquet (or .pq); text files are UTF-8. A CSV is quoted by the
+        usual rules; in a TSV quotation marks are part of the text.
     text, label : str
-        Names of the two columns that are read.
+        Names of the two columns to read.
 
     Raises
     ------
     DataError
-        No such file, an unknown ending, bytes that are no UTF-8, a missing column, an empty text.
+        The file does not exist, has an unknown ending or is not UTF-8; a column is missing, or a text is empty.
     LabelError
-        A row without label.
+        A row has no label.
     """
     file = Path(path)
     rows = [cells for _, cells in read_rows(file, (text, label), remedy="Name yours with text= and label=.")]
@@ -50,14 +50,14 @@ def read_study(
         A table as in `read_table`; or a folder with tables named train, dev (or validation) and test, of which any may
         be absent. Shards such as ``train-00000-of-00002.parquet`` are joined in the order of their names.
     text, label, concept : str
-        Names of the columns that are read. ``label=None``: there is no task, and every label is "all".
+        Names of the columns to read. With ``label=None`` there is no task, and every label is "all".
     split : str or None
-        Column that names the split of each row; a folder names splits by its files instead.
+        Column with the split of each row; in a folder, file names define the splits instead.
 
     Raises
     ------
     DataError, LabelError
-        As in `read_table`; a folder without a table named after a split, or with two of one name.
+        As in `read_table`; also if a folder has no table named after a split, or two with the same name.
     ParameterError
         ``split`` together with a folder.
     """
@@ -77,7 +77,7 @@ def read_study(
 
 
 def _files(source: Path, split: str | None) -> list[tuple[str, Path]]:
-    """Return tables and the splits they are named after; a single file has none."""
+    """Return tables with the splits they are named after; a single file has the split ''."""
     if not source.is_dir():
         return [("", source)]
     if split is not None:

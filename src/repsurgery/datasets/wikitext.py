@@ -1,10 +1,12 @@
 """`load_wikitext2`: the test articles of WikiText-2 (Merity et al., 2016), one document each."""
 
+import io
 import os
 from pathlib import Path
 
 from repsurgery.datasets.documents import Documents
 from repsurgery.datasets.folder import present_folder, require_file
+from repsurgery.datasets.rows import decoded
 from repsurgery.errors import DataError, MissingExtraError
 
 __all__ = ["load_wikitext2", "split_documents"]
@@ -15,7 +17,7 @@ REPOSITORY = "Salesforce/wikitext"
 REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 PARQUET = "wikitext-2-raw-v1/test-00000-of-00001.parquet"
 BLANK = " \n"
-"""How the original file writes the blank lines around headings; the hub's table has empty cells for them."""
+"""The blank lines around headings in the original file; in the hub's table they are empty cells."""
 
 
 def load_wikitext2(data_dir: str | os.PathLike[str] | None = None) -> Documents:
@@ -24,31 +26,32 @@ def load_wikitext2(data_dir: str | os.PathLike[str] | None = None) -> Documents:
     Parameters
     ----------
     data_dir : str, path or None
-        A folder that holds wiki.test.raw. None: ``$REPSURGERY_DATA/wikitext2_raw``, else the hub's dataset
+        A folder that holds wiki.test.raw. None means ``$REPSURGERY_DATA/wikitext2_raw``, or else the hub's dataset
         ``Salesforce/wikitext``, downloaded once.
 
     Returns
     -------
     Documents
-        62 of them, the pages of the harness's task ``wikitext``: the rule that finds titles also cuts the article
+        The 62 pages of the harness's task ``wikitext``; the rule that finds titles also splits the article
         "Constant k filter" at two lines of a formula.
 
     Notes
     -----
-    Documents are kept as they come. The original file, which is rebuilt from the hub's table, has a blank line before
-    and behind every heading; some copies have dropped them. Blank lines are tokens and bytes, so figures from one are
-    not figures from the other: compare digests.
+    Documents are not normalised. The original file, which is rebuilt from the hub's table, has a blank line before and
+    after every heading; some copies lack them. Blank lines count as tokens and bytes, so that results from different
+    copies are not comparable: compare digests.
 
     Raises
     ------
     DataError
-        A missing file, or one that does not start with a title.
+        The file is missing, or does not start with a title.
     MissingExtraError
-        The hub's copy is needed, and huggingface-hub or pyarrow are not installed.
+        The hub's copy is needed, but huggingface-hub or pyarrow is not installed.
     """
     folder = Path(data_dir) if data_dir is not None else present_folder(FOLDER)
     if folder is not None:
-        text, origin = _read(require_file(folder, FILE, FOLDER)), FILE
+        data = decoded(require_file(folder, FILE, FOLDER), remedy="Fetch the file again.")
+        text, origin = io.StringIO(data, newline=None).read(), FILE
     else:
         text, origin = _downloaded(), f"{REPOSITORY} at {REVISION[:7]}"
     return Documents(
@@ -67,7 +70,7 @@ def split_documents(text: str, origin: str) -> tuple[str, ...]:
             documents.append([])
         elif not documents and line.strip():
             raise DataError(
-                f"{origin} starts with {line.strip()[:40]!r}, which is no title line like ' = Robert Boulter = '. "
+                f"{origin} starts with {line.strip()[:40]!r}, which is not a title line like ' = Robert Boulter = '. "
                 "Fetch the raw file, not the one for word models, and cut nothing from its start."
             )
         if documents:
@@ -78,16 +81,9 @@ def split_documents(text: str, origin: str) -> tuple[str, ...]:
 
 
 def is_title(line: str) -> bool:
-    """Tell `` = Title = `` from `` = = Section = = `` and from text."""
+    """Return whether a line is a title, `` = Title = ``, rather than `` = = Section = = `` or text."""
     joined = line.replace("= = =", "===").replace("= =", "==").strip()
     return joined.startswith("= ") and joined.endswith(" =")
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is no UTF-8. Fetch the file again.") from error
 
 
 def _downloaded() -> str:

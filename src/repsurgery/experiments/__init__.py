@@ -1,1 +1,1 @@
-"""Import paths of studies that users know: `harness` and `toxicity`; see `repsurgery.studies`."""
+"""Older import paths of the studies `harness` and `toxicity`; new code imports them from `repsurgery.studies`."""

@@ -1,4 +1,7 @@
-"""EleutherAI's lm-evaluation-harness; the import path of `repsurgery.studies.harness` that users know."""
+"""EleutherAI's lm-evaluation-harness: an older import path of `repsurgery.studies.harness`.
+
+Importing it registers the model type "repsurgery" with the harness.
+"""
 
 from repsurgery.studies.harness import SteeredLM, TaskManager, run_harness
 

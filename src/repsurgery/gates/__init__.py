@@ -1,16 +1,5 @@
-"""Concept-encoding functions: which vectors are steered."""
+"""Gates: functions that decide which vectors are steered."""
 
-from repsurgery.gates.base import Gate
-from repsurgery.gates.calibrate import calibrate_gate
-from repsurgery.gates.rules import AlwaysGate, ClassifierGate, LabelsGate, LinearGate, MLPGate, QuadraticGate
+import lazy_loader
 
-__all__ = [
-    "AlwaysGate",
-    "ClassifierGate",
-    "Gate",
-    "LabelsGate",
-    "LinearGate",
-    "MLPGate",
-    "QuadraticGate",
-    "calibrate_gate",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Gates read off the class moments, without training: nearest mean, LDA, QDA."""
+"""Gates computed from class moments, without training: labels, nearest mean, LDA, QDA."""
 
 from collections.abc import Callable
 
@@ -7,22 +7,31 @@ from scipy.linalg import lapack
 
 from repsurgery.arrays import Label, Matrix
 from repsurgery.errors import SingularCovarianceError
-from repsurgery.gates.rules import LinearGate, QuadraticGate
+from repsurgery.gates.base import GATES
+from repsurgery.gates.rules import LabelsGate, LinearGate, QuadraticGate
 from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate
 from repsurgery.moments import ClassMoments
 
-__all__ = ["lda", "nearest_mean", "qda"]
+__all__ = ["labels", "lda", "nearest_mean", "qda"]
 
 Covariance = Callable[[Label], Matrix]
-"""Label to the (shrunk) covariance (d, d) of that class."""
+"""A function from a label to the (shrunk) covariance (d, d) of that class."""
 
 
+@GATES.register("labels")
+def labels(moments: ClassMoments) -> LabelsGate:
+    """Leave the decision to the labels that a call passes."""
+    return LabelsGate(tuple(moments))
+
+
+@GATES.register("nearest-mean")
 def nearest_mean(moments: ClassMoments) -> LinearGate:
     """Assign each vector to the class whose mean is nearest, as one linear rule (two classes) or k of them."""
     means = np.array([m.mean for m in moments.values()])
     return _linear(moments, means, means - means.mean(axis=0), np.zeros(len(means)))
 
 
+@GATES.register("lda")
 def lda(moments: ClassMoments, covariance: Covariance) -> LinearGate:
     """Assign by the Gaussian posterior with one pooled within-class covariance."""
     weights = np.array([m.weight for m in moments.values()])
@@ -35,7 +44,7 @@ def lda(moments: ClassMoments, covariance: Covariance) -> LinearGate:
 
 
 def _linear(moments: ClassMoments, means: Matrix, directions: Matrix, offsets: Matrix) -> LinearGate:
-    # score_c = (x − m)·g_c − ½ (μ_c − m)·g_c + offset_c, taken about the centre m so that an offset costs no digits
+    # score_c = (x − m)·g_c − ½ (μ_c − m)·g_c + offset_c, about the centre m: a large common offset loses no digits
     centre = means.mean(axis=0)
     constants = offsets - 0.5 * ((means - centre) * directions).sum(axis=1)
     if len(means) == 2:
@@ -44,6 +53,7 @@ def _linear(moments: ClassMoments, means: Matrix, directions: Matrix, offsets: M
     return LinearGate(tuple(moments), directions, constants - directions @ centre)
 
 
+@GATES.register("qda")
 def qda(moments: ClassMoments, covariance: Covariance) -> QuadraticGate:
     """Assign by the Gaussian posterior with each class's own covariance."""
     total = moments.weight

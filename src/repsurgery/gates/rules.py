@@ -1,6 +1,5 @@
-"""The gates: always, given labels, linear, quadratic, one hidden layer, and any fitted classifier."""
+"""The classes of gates: always, by labels, linear, quadratic, one hidden layer, and any fitted classifier."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -8,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Matrix, Rows, Vector, freeze
-from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
-from repsurgery.gates.base import Gate, ScoringGate, check_classes
+from repsurgery.errors import FileFormatError, LabelError, ShapeError
+from repsurgery.gates.base import GATES, KINDS, Gate, ScoringGate, check_classes
 
 __all__ = [
     "AlwaysGate",
@@ -22,16 +21,16 @@ __all__ = [
 ]
 
 
-def _freeze_fields(gate: Gate, *names: str) -> None:
-    for name in names:
-        array = np.asarray(getattr(gate, name), dtype=np.float64)
-        object.__setattr__(gate, name, freeze(array))
+def _freeze_arrays(gate: Gate) -> None:
+    for name, array in gate.arrays().items():
+        object.__setattr__(gate, name, freeze(np.asarray(array, dtype=np.float64)))
 
 
 @final
+@GATES.register("always")
 @dataclass(frozen=True, slots=True)
 class AlwaysGate(Gate):
-    """Every vector is steered, whatever its concept."""
+    """Steer every vector, whatever its concept."""
 
     classes: tuple[Label, ...] = ()
     kind = "always"
@@ -42,14 +41,11 @@ class AlwaysGate(Gate):
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102 - documented on Gate, as below
         return np.zeros(len(X), dtype=np.intp)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {}
-
 
 @final
 @dataclass(frozen=True, slots=True)
 class LabelsGate(Gate):
-    """Only given labels decide; without them there is nothing to decide from."""
+    """Steer by the labels that a call passes; without labels it raises an error."""
 
     classes: tuple[Label, ...] = ()
     kind = "labels"
@@ -59,18 +55,15 @@ class LabelsGate(Gate):
 
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
         raise LabelError(
-            "This steering function has gate='labels' and was given none. "
+            "This steering function has gate='labels', and the call passed no labels. "
             "Pass concept=z, or fit with a gate that reads vectors, such as 'nearest-mean'."
         )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {}
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearGate(ScoringGate):
-    """Scores X @ coef.T + intercept: nearest mean, LDA and logistic regression are all of this form.
+    """Score rows by X @ coef.T + intercept, the form of nearest mean, LDA and logistic regression.
 
     Attributes
     ----------
@@ -85,7 +78,7 @@ class LinearGate(ScoringGate):
     kind = "linear"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "coef", "intercept")
+        _freeze_arrays(self)
         if self.coef.ndim != 2 or self.intercept.shape != (len(self.coef),):
             raise ShapeError(f"LinearGate got coef {self.coef.shape} and intercept {self.intercept.shape}.")
         check_classes(self, len(self.coef))
@@ -97,14 +90,11 @@ class LinearGate(ScoringGate):
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return X @ self.coef.T + self.intercept
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"coef": self.coef, "intercept": self.intercept}
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class QuadraticGate(ScoringGate):
-    """Gaussian log-posteriors −½‖A_c (x − μ_c)‖² + constant_c, with A_cᵀA_c = Σ_c⁻¹.
+    """Score rows by the Gaussian log-posteriors −½‖A_c (x − μ_c)‖² + constant_c, with A_cᵀA_c = Σ_c⁻¹.
 
     Attributes
     ----------
@@ -120,7 +110,7 @@ class QuadraticGate(ScoringGate):
     kind = "quadratic"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "means", "whiteners", "constants")
+        _freeze_arrays(self)
         k, d = self.means.shape if self.means.ndim == 2 else (0, 0)
         if k == 0 or self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
             raise ShapeError(f"QuadraticGate got means {self.means.shape}, whiteners {self.whiteners.shape}.")
@@ -135,14 +125,11 @@ class QuadraticGate(ScoringGate):
         squares = [np.square((X - mean) @ A.T).sum(axis=1) for mean, A in pairs]
         return self.constants - 0.5 * np.stack(squares, axis=1)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        return {"means": self.means, "whiteners": self.whiteners, "constants": self.constants}
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MLPGate(ScoringGate):
-    """One hidden layer of ReLU units, the paper's concept classifier.
+    """Score rows by a network with one hidden layer of ReLU units, the paper's concept classifier.
 
     Attributes
     ----------
@@ -158,7 +145,7 @@ class MLPGate(ScoringGate):
     kind = "mlp"
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "hidden", "hidden_bias", "readout", "readout_bias")
+        _freeze_arrays(self)
         units = self.hidden_bias.shape
         chained = self.hidden.shape[1:] == units and self.readout.shape == units + self.readout_bias.shape
         if not chained or self.hidden.ndim != 2 or self.readout.ndim != 2:
@@ -172,15 +159,11 @@ class MLPGate(ScoringGate):
     def scores(self, X: Matrix) -> Matrix:  # noqa: D102
         return np.maximum(X @ self.hidden + self.hidden_bias, 0.0) @ self.readout + self.readout_bias
 
-    def arrays(self) -> dict[str, NDArray[Any]]:  # noqa: D102
-        names = ("hidden", "hidden_bias", "readout", "readout_bias")
-        return {name: getattr(self, name) for name in names}
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierGate(Gate):
-    """Any fitted classifier with ``predict``; it decides like the others but cannot be written to a file."""
+    """Ask any fitted classifier with ``predict``. This gate cannot be written to a file."""
 
     classes: tuple[Label, ...]
     classifier: Any
@@ -204,12 +187,14 @@ class ClassifierGate(Gate):
         )
 
 
-_KINDS: dict[str, type[Gate]] = {c.kind: c for c in (AlwaysGate, LabelsGate, LinearGate, QuadraticGate, MLPGate)}
-
-
 def gate_from_arrays(kind: str, classes: tuple[Label, ...], arrays: dict[str, NDArray[Any]]) -> Gate:
-    """Rebuild a gate from its ``kind``, classes and `Gate.arrays`."""
-    if kind not in _KINDS:
-        raise ParameterError(f"There is no gate of kind {kind!r}; the kinds are {sorted(_KINDS)}.")
-    build: Callable[..., Gate] = _KINDS[kind]
-    return build(classes, **arrays)
+    """Return the gate that a file describes by its ``kind``, classes and `Gate.arrays`."""
+    if kind not in KINDS:
+        list(GATES)  # importing the plugins defines their kinds
+    if kind not in KINDS or kind == ClassifierGate.kind:
+        raise FileFormatError(
+            f"The file holds a gate of the kind {kind!r}, which neither repsurgery nor an installed plugin defines. "
+            "Install the package that defines it, or upgrade repsurgery."
+        )
+    gate: Gate = KINDS[kind](classes, **arrays)  # type: ignore[call-arg]  # subclasses take their arrays by name
+    return gate

@@ -1,1 +1,1 @@
-"""Pure functions of matrices: no classes with state, no data sets."""
+"""Pure functions of matrices, without state and without data sets."""

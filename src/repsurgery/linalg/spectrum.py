@@ -1,4 +1,4 @@
-"""Ranks, conditions and symmetric helpers: pure functions of matrices."""
+"""Numerical ranks, condition numbers and helpers for symmetric matrices."""
 
 import numpy as np
 from scipy.linalg import lapack
@@ -20,7 +20,7 @@ _FLOAT32_RANK_TOLERANCE = 8 * float(np.finfo(np.float32).eps)
 
 
 def rank_tolerance(dtype: str, dim: int, *, from_scatter: bool) -> float:
-    """Return the singular value, relative to the largest, below which a direction counts as unseen.
+    """Return the singular value, relative to the largest, below which a direction counts as absent from the data.
 
     Rounding the input to ``dtype`` alone creates singular values of about eps(dtype); a factor computed
     in float64 adds d·eps; a scatter matrix holds squares, hence √(d·eps) on the singular values.
@@ -51,7 +51,7 @@ def mirror_upper(S: Matrix, *, block: int = 256) -> Matrix:
 
 
 def fortran(S: Matrix) -> Matrix:
-    """Return a symmetric matrix in the memory order that LAPACK reads and overwrites, without a copy."""
+    """Return a symmetric matrix in Fortran order, which LAPACK reads and overwrites without a copy."""
     return S if S.flags.f_contiguous else S.T
 
 
@@ -68,13 +68,13 @@ def condition_estimate(S: Matrix, R: Matrix) -> float:
 
 
 def largest_singular_value(W: Matrix | LinearOperator) -> float:
-    """Return ‖W‖₂ to four digits by Lanczos, from a fixed start so that equal input gives equal output."""
+    """Return ‖W‖₂ to four digits by Lanczos, from a fixed start vector so that the result is deterministic."""
     d = min(W.shape)
     if isinstance(W, np.ndarray) and d <= 64:
         return float(np.linalg.norm(W, 2))
     start = np.random.default_rng(0).standard_normal(d)
     size = float(np.abs(W @ start).max(initial=0.0))
-    if not 1e-50 < size < 1e50:  # Lanczos squares; a power of two takes the scale out without rounding
+    if not 1e-50 < size < 1e50:  # Lanczos squares; dividing by a power of two rescales without rounding
         if size == 0 or not np.isfinite(size):
             return size
         unit = float(np.exp2(np.round(np.log2(size))))
@@ -89,6 +89,6 @@ def largest_singular_value(W: Matrix | LinearOperator) -> float:
 
 
 def _symmetric_along(W: Matrix, v: Vector) -> bool:
-    """Whether W v and Wᵀ v agree to nine digits of their own size, whatever the scale of W."""
+    """Return whether W v and Wᵀ v agree to nine digits, whatever the scale of W."""
     ahead, back = W @ v, v @ W
     return float(np.abs(ahead - back).max()) <= 1e-9 * float(np.abs(ahead).max())

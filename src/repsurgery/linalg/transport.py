@@ -2,10 +2,10 @@
 
 Three algorithms, chosen by rank and condition:
 
-* `_by_pencil`: one generalised eigenproblem, the fastest, where cond(Σ₀) · cond(Σ₁) leaves digits to spare;
+* `_by_pencil`: one generalised eigenproblem, the fastest, where cond(Σ₀) · cond(Σ₁) is small enough;
 * `_by_procrustes`: W = R₁ᵀ V Uᵀ R₀⁻ᵀ with R₀ R₁ᵀ = U s Vᵀ (Σ = RᵀR), which does not square the condition number;
 * `transport_ranges`: the same Procrustes problem on ranges, exact for every feasible pair of ranks; `transport_factors`
-  is its short cut where the rows of both factors are independent.
+  is a faster variant where the rows of both factors are independent.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PENCIL_CONDITION_LIMIT = 1e14
-"""Up to this product of condition numbers the pencil agrees with 60 digits to 3e-10, and costs less than half."""
+"""Up to this product of condition numbers the pencil agrees with 60-digit arithmetic to 3e-10, at half the cost."""
 _ESTIMATE_SLACK = 100.0
 
 
@@ -38,8 +38,8 @@ class Transport:
 
     Attributes
     ----------
-    weight : (d, d) array, or None where only the update is kept
-    left, right : (d, r), (r, d) arrays, or None where only the weight is kept
+    weight : (d, d) array, or None where only the update is stored
+    left, right : (d, r), (r, d) arrays, or None where only the weight is stored
         W = I + left @ right.
     rank_source, rank_target : int
     fidelity : float
@@ -49,7 +49,7 @@ class Transport:
     discarded_trace : float
         tr(Σ₁ − reached).
     root : (d, d) array, or None
-        Upper triangular R₀ with R₀ᵀR₀ = Σ₀, where one was computed on the way.
+        Upper triangular R₀ with R₀ᵀR₀ = Σ₀, if it was computed on the way.
     """
 
     weight: Matrix | None
@@ -64,7 +64,7 @@ class Transport:
 
     @property
     def feasible(self) -> bool:
-        """Whether some affine map reaches Σ₁: exactly when rank Σ₁ ≤ rank Σ₀."""
+        """Whether some affine map reaches Σ₁, which holds exactly when rank Σ₁ ≤ rank Σ₀."""
         return self.rank_target <= self.rank_source
 
 
@@ -95,7 +95,7 @@ def factor_range(R: Matrix, tolerance: float) -> Range:
 
 
 def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, overwrite: bool = False) -> Transport:
-    """Return the optimal map between dense covariances (d, d), deciding ranks by ``tolerance`` per class.
+    """Return the optimal map between dense covariances (d, d), with a rank ``tolerance`` per class.
 
     With ``overwrite`` both covariances may be used as work space.
     """
@@ -116,7 +116,7 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, 
 
 def _by_pencil(S1: Matrix, R0: Matrix, *, overwrite: bool = False) -> Transport:
     # Σ₁ Σ₀ v = λ v with Vᵀ Σ₀ V = I gives Σ₁ = V Λ Vᵀ, hence W = V Λ^½ Vᵀ; with V = R₀⁻¹ Y, R₀ Σ₁ R₀ᵀ = Y Λ Yᵀ
-    # in the lower triangle: the product is graded, and from the upper one its reduction loses a digit
+    # in the lower triangle, because the product is graded and reducing the upper one loses a digit
     C, _ = lapack.dsygst(fortran(S1), np.asfortranarray(R0.T), itype=2, lower=1, overwrite_a=overwrite)
     values, Y = linalg.eigh(C, lower=True, driver="evd", check_finite=False, overwrite_a=True)
     values = np.maximum(values, 0.0)
@@ -151,12 +151,12 @@ def transport_factors(R0: Matrix, R1: Matrix, tolerance: tuple[float, float]) ->
 def _independent(R: Matrix, tolerance: float) -> bool:
     K = R @ R.T
     L = cholesky_or_none(K)
-    # the Gram matrix squares the condition; where that leaves doubt, the singular values decide
+    # the Gram matrix squares the condition number; in doubtful cases the singular values decide
     return L is not None and condition_estimate(K, L) < min(1e10, (_ESTIMATE_SLACK * tolerance) ** -2)
 
 
 def transport_ranges(source: Range, target: Range, *, dense: bool) -> Transport:
-    """Return the optimal map between ranges; directions outside the source's range are left untouched.
+    """Return the optimal map between ranges; it is the identity on directions outside the source's range.
 
     With F = V diag(s), every W reaching Σ₁ satisfies W F₀ = F₁ Qᵀ, Q with orthonormal columns; the cheapest
     has Q the polar factor of F₀ᵀF₁. Where rank Σ₁ > rank Σ₀, F₁ keeps its leading rank(Σ₀) columns.

@@ -26,7 +26,7 @@ class Whitening(Protocol):
 
 
 class _Cholesky:
-    """Σ = D C D with unit diagonal C = RᵀR, so columns of any scale are treated alike; Wh = R⁻ᵀ D⁻¹."""
+    """Σ = D C D, C = RᵀR with unit diagonal, so that the scale of columns does not matter; Wh = R⁻ᵀ D⁻¹."""
 
     full_rank = True
 
@@ -43,7 +43,7 @@ class _Cholesky:
 
 
 class _Eigen:
-    """Wh = Λ^-½ Vᵀ D⁻¹ on the numerical range; blind to directions without variance."""
+    """Wh = Λ^-½ Vᵀ D⁻¹ on the numerical range; it ignores directions without variance."""
 
     def __init__(self, basis: Matrix, spread: Vector, scale: Vector) -> None:
         self._V, self._s, self._scale = basis, spread[:, None], scale[:, None]
@@ -56,16 +56,16 @@ class _Eigen:
         return (self._V @ (U / self._s)) / self._scale
 
 
-def by_range(found: Range) -> Whitening:
+def by_range(span: Range) -> Whitening:
     """Return the whitening of Σ = V diag(s²) Vᵀ."""
-    return _Eigen(found.basis, found.scale, np.ones(len(found.basis)))
+    return _Eigen(span.basis, span.scale, np.ones(len(span.basis)))
 
 
 def whitening_of(S: Matrix, tolerance: float) -> Whitening:
     """Return the whitening of a covariance (d, d), which is overwritten."""
     scale = np.sqrt(np.diagonal(S))
-    # a column below the rounding of the largest one is a dead unit, not a measurement on another scale: inverting it
-    # would let rounding noise of 1e-33 through with a gain of 1e31
+    # a column smaller than the rounding error of the largest one is a dead unit, not a small scale: inverting it would
+    # amplify rounding noise of 1e-33 by a factor of 1e31
     dead = scale <= np.finfo(np.float64).eps * scale.max(initial=0.0)
     S[dead], S[:, dead], scale[dead] = 0.0, 0.0, 1.0
     S /= scale

@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
 from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.wrappers import behind
+from repsurgery.progress import progress_bar
 
 __all__ = [
     "Tokens",
@@ -192,7 +192,7 @@ def run_batches(
     waiting = [list(batch) for batch in reversed(batches)]
     largest = max(map(len, batches), default=1)
     total = done + sum(map(len, batches))
-    with tqdm(total=total, initial=done, desc=label, disable=not progress) as bar:
+    with progress_bar(label, total, show=progress, done=done) as advance:
         while waiting:
             batch = waiting.pop()
             if len(batch) > largest:
@@ -207,7 +207,7 @@ def run_batches(
                 waiting.append(batch)
                 _warn(len(batch), largest, label)
             else:
-                bar.update(len(batch))
+                advance(len(batch))
 
 
 def map_batches(

@@ -1,8 +1,7 @@
-"""Use two cores without making one computation wait for the other: twins of a model, a thread for each.
+"""Twins of a model: two independent computations use two cores better than one that is split over both.
 
-Splitting one matrix product over two cores makes each wait for the slower, which costs a factor where the machine
-has other work. Two independent computations never wait. Twins share their weights but not their hooks, so each can
-be steered by itself.
+When one matrix product is split over two cores, each waits for the slower one; on a busy machine this is several times
+slower. Twins share their weights but not their hooks, so that each can be steered on its own in a thread of its own.
 """
 
 import copy
@@ -26,30 +25,30 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Twin:
-    """A model that shares its weights with its siblings, and a tokenizer of its own."""
+    """A model that shares its weights with its twins, and its own tokenizer."""
 
     model: Any
     tokenizer: Any
 
 
 def twins(model: Any, tokenizer: Any, *, most: int = 2) -> list[Twin]:
-    """Return ``model`` itself and copies that share its weights, as many as there are cores, ``most`` at most."""
+    """Return ``model`` and copies that share its weights: one per core, at most ``most``."""
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     copies = [Twin(copy.deepcopy(model, dict(shared)), copy.deepcopy(tokenizer)) for _ in range(_cores(most) - 1)]
     return [Twin(model, tokenizer), *copies]
 
 
 def each(work: Callable[[Twin, Job], Result], jobs: Sequence[Job], among: Sequence[Twin]) -> list[Result]:
-    """Return ``work(twin, job)`` of each job, in order, every twin busy with one job at a time.
+    """Return ``work(twin, job)`` for each job, in order; each twin runs one job at a time.
 
-    Ctrl-C does not wait for the jobs at work: no further one begins, and what they note on disk stays noted.
+    Ctrl-C does not wait for running jobs: no further job begins, and everything stored on disk remains.
     """
     free: SimpleQueue[Twin] = SimpleQueue()
     for twin in among:
         free.put(twin)
 
     def run(job: Job) -> Result:
-        # with OpenMP the number of threads belongs to the calling thread
+        # OpenMP sets the number of threads per calling thread
         torch.set_num_threads(1)
         twin = free.get()
         try:
@@ -70,7 +69,7 @@ def each(work: Callable[[Twin, Job], Result], jobs: Sequence[Job], among: Sequen
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Let every product run on the thread that asks for it, while the block runs."""
+    """Run every matrix product on its calling thread alone, inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Labels, predictions and a two-valued concept as codes, and the weight in each of their cells."""
+"""Integer codes of labels, predictions and a two-valued concept, and the total weight of each combination."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ Codes = NDArray[np.intp]
 
 
 class Encoded(NamedTuple):
-    """Classes of y in order, and per row: the index of its class, whether it was predicted, its group, its weight."""
+    """The sorted classes of y, and per row: the index of its class, whether it was predicted, its group, its weight."""
 
     classes: list[Label]
     y: Codes
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 def encode(y: Any, y_hat: Any, concept: Any, sample_weight: Any, *, caller: str) -> Encoded:
-    """Return everything that rates are made of, checked."""
+    """Return the checked inputs of a rate as codes."""
     classes, codes = encode_labels(y, caller=caller)
     correct = predicted_codes(classes, y_hat, len(codes), caller=caller) == codes
     group = two_groups(concept, len(codes), caller=caller)
@@ -32,7 +32,7 @@ def encode(y: Any, y_hat: Any, concept: Any, sample_weight: Any, *, caller: str)
 
 
 def encode_labels(y: Any, *, caller: str) -> tuple[list[Label], Codes]:
-    """Return the sorted classes of ``y`` and the class index of each row; nothing is not a measurement."""
+    """Return the sorted classes of ``y`` and the class index of each row; raise a `LabelError` without rows."""
     y = as_rows(y)
     if y is None or np.ndim(y) == 0:
         raise LabelError(f"{caller} got {y!r} for labels; give one label per row, in a list or an array.")
@@ -67,12 +67,12 @@ def two_groups(concept: Any, n: int, *, caller: str) -> Codes:
 
 
 def weights_of(sample_weight: Any, n: int, *, caller: str) -> Vector:
-    """Return the checked weights, ones where there are none."""
+    """Return the checked weights, or ones if there are none."""
     weight = check_weights(sample_weight, n, caller=caller)
     return np.ones(n) if weight is None else weight
 
 
 def cell_weights(rows: Codes, columns: Codes, weight: Vector, shape: tuple[int, int]) -> Matrix:
-    """Return the total weight of each pair of codes, shape ``shape``."""
+    """Return the total weight of each pair of codes, with shape ``shape``."""
     totals: Matrix = np.bincount(rows * shape[1] + columns, weight, shape[0] * shape[1]).astype(np.float64, copy=False)
     return totals.reshape(shape)

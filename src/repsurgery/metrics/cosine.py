@@ -1,4 +1,4 @@
-"""The cosine similarities of a sample, ordered by class: the blocks of a picture."""
+"""Cosine similarities of a sample, ordered by class."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, Matrix, check_labels, check_rows, freeze, require_finite
-from repsurgery.errors import ParameterError
+from repsurgery.arrays import Label, Matrix, check_integer, check_labels, check_rows, freeze, require_finite
 from repsurgery.metrics.neighbours import unit_rows
 
 __all__ = ["CosineBlocks", "cosine_blocks"]
@@ -15,18 +14,18 @@ __all__ = ["CosineBlocks", "cosine_blocks"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CosineBlocks:
-    """Cosine similarities of m sampled rows, class after class.
+    """Cosine similarities of m sampled rows, ordered by class.
 
     Attributes
     ----------
     similarity : (m, m) float32 array
     rows : (m,) array
-        Which rows of ``X`` they are.
+        Their indices in ``X``.
     classes : tuple of labels
     counts : tuple of int
-        Sampled rows per class; they give the borders of the blocks.
+        Sampled rows per class, which determine the borders of the blocks.
     means : (k, k) array
-        Mean similarity of each pair of classes, a row with itself left out; NaN within a class of one row.
+        Mean similarity of each pair of classes, without pairs of a row with itself; NaN within a class of one row.
     within, between : float
         Mean similarity over all pairs of different rows of the same class, and of different classes.
     """
@@ -54,7 +53,8 @@ def cosine_blocks(X: Any, concept: Any, per_class: int = 2000, seed: int = 0) ->
     per_class : int
         The result holds (k · per_class)² numbers.
     seed : int
-        The rows depend on ``concept``, ``per_class`` and ``seed`` alone: representations of the same rows compare.
+        The sample depends on ``concept``, ``per_class`` and ``seed`` alone, so that representations of the same rows
+        are comparable.
 
     Examples
     --------
@@ -63,8 +63,7 @@ def cosine_blocks(X: Any, concept: Any, per_class: int = 2000, seed: int = 0) ->
     >>> blocks.classes, blocks.rows.tolist(), blocks.within, blocks.between
     (('f', 'm'), [1, 2, 0], 1.0, 0.0)
     """
-    if isinstance(per_class, bool) or not isinstance(per_class, int | np.integer) or per_class < 1:
-        raise ParameterError(f"per_class is {per_class!r}; it must be a whole number of at least 1.")
+    check_integer("per_class", per_class)
     X = check_rows(X, caller="cosine_blocks")
     labels, codes = check_labels(concept, len(X), caller="cosine_blocks")
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Expected bias by neighbours: the distances within a concept against those across, in closed form."""
+"""Expected bias by neighbours: squared distances within a concept minus those across, in closed form."""
 
 from typing import Any, Literal, get_args
 
@@ -7,7 +7,7 @@ import numpy as np
 from repsurgery.arrays import Label, check_labels, check_rows
 from repsurgery.errors import DataError, LabelError, ParameterError
 from repsurgery.moments import ClassMoments
-from repsurgery.moments.closed_forms import expected_neighbour_bias, mean_gap
+from repsurgery.moments.closed_forms import expected_neighbour_bias, neighbour_bias_of_distinct_rows
 
 __all__ = ["expected_bias_by_neighbours"]
 
@@ -19,8 +19,8 @@ def expected_bias_by_neighbours(
 ) -> float:
     """Return EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²|, with H₀ of the source class and H₁ of the target class.
 
-    It equals |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²|: equal means and covariances make it 0, and so does any accident by which
-    traces and means balance. It says nothing about the k nearest neighbours; `neighbour_bias` does.
+    It equals |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²|. Equal means and covariances make it 0, but so do traces and means that
+    happen to balance. It does not measure the k nearest neighbours; `neighbour_bias` does.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def expected_bias_by_neighbours(
     concept : (n,) labels
     source, target : two of the labels
     statistic : {"v", "u"}
-        "v" averages over all pairs of source rows, a row with itself included; "u" over pairs of different rows, and
-        needs two source rows. Where both classes have equal means and covariances, "v" is 0 and "u" is
+        "v" averages over all pairs of source rows, including a row with itself; "u" averages over pairs of different
+        rows and needs two source rows. If both classes have equal means and covariances, "v" is 0 and "u" is
         2 tr Σ₁ / (n₀ − 1).
 
     Examples
@@ -48,12 +48,9 @@ def expected_bias_by_neighbours(
         if label not in labels:
             raise LabelError(f"{caller} has no rows of {name} {label!r}; the labels are {labels}. Choose among them.")
     rows = np.isin(codes, [labels.index(source), labels.index(target)])
-    of = ClassMoments.of(X[rows], np.array(labels)[codes[rows]])
+    by_class = ClassMoments.of(X[rows], np.array(labels)[codes[rows]])
     if statistic == "v":
-        return expected_neighbour_bias(of[source], of[target])
-    n = of[source].count
-    if n < 2:
+        return expected_neighbour_bias(by_class[source], by_class[target])
+    if by_class[source].count < 2:
         raise DataError(f'{caller} got one row of source {source!r}; pairs of different rows need two. Use "v".')
-    within = 2 * of[source].trace * n / (n - 1)
-    across = of[source].trace + of[target].trace + mean_gap(of[source], of[target]) ** 2
-    return abs(within - across)
+    return neighbour_bias_of_distinct_rows(by_class[source], by_class[target])

@@ -1,4 +1,4 @@
-"""Intervals of accuracy and TPR gap for many predictions of the same rows, by resampling cells of equal rows."""
+"""Intervals of accuracy and TPR gap for many predictions of the same rows, by resampling counts of equal rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from repsurgery.metrics.significance import SWAPS, change_p_value, inverted_p_va
 __all__ = ["FairnessIntervals", "fairness_intervals"]
 
 RESAMPLES = 64
-"""Resamples that are drawn together."""
+"""Resamples that are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class FairnessIntervals:
     accuracy: Bootstrapped
     tpr_gap_rms: Bootstrapped
     tpr_gap_rms_predicted: Bootstrapped | None
-    """None where no class with both groups was ever predicted correctly, by the prediction or by the reference."""
+    """None if no class with both groups was ever predicted correctly, by the prediction or by the reference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Rows that no prediction and no measure can tell apart, counted.
+    """Counts of rows that are equal in class, group and the correctness of every prediction.
 
     Attributes
     ----------
@@ -64,15 +64,15 @@ class Cells:
         kind = 2 * y + group
         codes = kind
         for right in correct.T:
-            # numbered anew each time, so that many predictions do not overflow the codes
+            # renumbered each time, so that many predictions do not overflow the codes
             _, codes = np.unique(2 * codes + right, return_inverse=True)
         _, first, counts = np.unique(codes, return_index=True, return_counts=True)
         return cls(counts, kind[first], correct[first], classes)
 
     def measures(self, draws: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
-        """Return the RMS gap over all and over predicted classes, (r, m) each; NaN where there is no gap.
+        """Return the RMS gap over all and over predicted classes, (r, m) each; NaN if no class has both groups.
 
-        ``draws`` (r, c) are rows per cell. The predicted classes are those of the sample, in every resample.
+        ``draws`` (r, c) are rows per cell. In every resample the predicted classes are those of the original sample.
         """
         draws = draws.astype(np.float64)
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.float64)
@@ -85,9 +85,9 @@ class Cells:
         return np.column_stack(rms), np.column_stack(predicted)
 
     def noise(self) -> tuple[Vector, Vector]:
-        """Return what sampling added to the squares of both RMS gaps, (m,) each.
+        """Return what sampling noise added to the squares of both RMS gaps, (m,) each.
 
-        A group of few rows that happen to agree seems to have no noise: one row is added to hits and to misses.
+        One row is added to hits and to misses, because a few rows that happen to agree would seem to have no noise.
         """
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.int64)
         totals = self.counts @ member
@@ -101,7 +101,7 @@ class Cells:
         return np.array(rms), np.array(predicted)
 
     def swapped(self, i: int, base: int, seed: int) -> tuple[Vector, Vector]:
-        """Return both RMS gaps of prediction ``i`` minus those of ``base``, swapped in random rows, (r,) each."""
+        """Return both RMS gaps of prediction ``i`` minus those of ``base``, after random swaps, (r,) each."""
         rng = np.random.default_rng(seed)
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.int64)
         ours, theirs = self.correct[:, i], self.correct[:, base]
@@ -132,16 +132,16 @@ def fairness_intervals(
 ) -> dict[str, FairnessIntervals]:
     """Return intervals of `accuracy`, `tpr_gap_rms` and `tpr_gap_rms_predicted`, and of the differences to a reference.
 
-    Rows of the same class and group on which the same predictions are right are interchangeable, so the counts of such
-    cells are resampled instead of rows: the law is the same (test_cells_have_the_law_of_resampled_rows), and the cost
-    does not grow with the rows. Every resample is the same for all predictions, so that differences are paired.
-    Accuracy is a share: its interval is exact, and so is the test of its change (McNemar's). Sampling inflates the RMS
-    gap: its interval holds the gap that samples of this size show as well as the gap without noise, and a change must
-    be seen both by inverting the interval of the difference and by swapping predictions at random.
+    Rows of the same class and group on which the same predictions are right are interchangeable, so that the counts of
+    such cells are resampled instead of rows: the distribution is the same (test_cells_have_the_law_of_resampled_rows),
+    and the cost does not grow with the rows. Every resample is the same for all predictions, so that differences are
+    paired. Accuracy is a share: its interval is exact, and so is the test of its change (McNemar's). Sampling noise
+    inflates the RMS gap: its interval covers both the average gap of samples of this size and the gap without noise. A
+    change is significant only by both tests: inverting the interval of the difference, and random swaps of predictions.
 
     Guarantees
     ----------
-    Every interval holds its value, and intervals of the RMS gap cover the population's
+    Every interval contains its value, and intervals of the RMS gap cover the population's gap
     (test_intervals_of_the_rms_gap_cover_the_populations).
 
     Parameters
@@ -158,8 +158,8 @@ def fairness_intervals(
     --------
     >>> from repsurgery.metrics import fairness_intervals
     >>> y, z = [0, 1] * 50, ["f", "f", "m", "m"] * 25
-    >>> found = fairness_intervals(y, {"base": [0] * 100, "all right": y}, z)
-    >>> found["all right"].accuracy.difference.value, found["base"].tpr_gap_rms.estimate.high
+    >>> results = fairness_intervals(y, {"base": [0] * 100, "all right": y}, z)
+    >>> results["all right"].accuracy.difference.value, results["base"].tpr_gap_rms.estimate.high
     (0.5, 0.0)
     """
     caller = "fairness_intervals"
@@ -170,7 +170,9 @@ def fairness_intervals(
     cells = Cells.of(codes, group, np.column_stack(hits), len(classes))
     values = [value[0] for value in cells.measures(cells.counts[None])]
     if np.isnan(values[0]).any():
-        raise LabelError(f"{caller} found no class with rows of both groups; there is nothing to compare.")
+        raise LabelError(
+            f"{caller} found no class with rows of both groups; give rows of both groups in at least one class."
+        )
     base = None if reference is None else list(predictions).index(reference)
     others = [] if base is None else [i for i in range(len(predictions)) if i != base]
     swaps = [(i, cells.swapped(i, base, seed)) for i in others if base is not None]
@@ -207,23 +209,23 @@ def _gaps(
     known = {name: i for i, name in enumerate(names) if np.isfinite(values[i])}
     if reference is not None and reference not in known:
         return {}
-    found = {}
+    results = {}
     for name, i in known.items():
-        kept = defined(name, draws[:, i])
-        bounds = inflated_interval(float(values[i]), kept, level, noise[i])
-        estimate = Interval(float(values[i]), *bounds, len(draws) - len(kept))
-        found[name] = Bootstrapped(estimate, None)
+        usable = defined(name, draws[:, i])
+        bounds = inflated_interval(float(values[i]), usable, level, noise[i])
+        estimate = Interval(float(values[i]), *bounds, len(draws) - len(usable))
+        results[name] = Bootstrapped(estimate, None)
         if reference is not None and i in swaps:
             pair = [i, known[reference]]
             difference, p_value = _change(name, values[pair], draws[:, pair], noise[pair], level)
-            # few changed rows tell less than their resamples suggest, which swapping them shows
+            # resampling overstates the evidence of few changed rows; swapping them does not
             p_value = max(p_value, tail_p_value(difference.value, swaps[i]))
-            found[name] = Bootstrapped.tested(estimate, difference, p_value, level)
-    return found
+            results[name] = Bootstrapped.tested(estimate, difference, p_value, level)
+    return results
 
 
 def _change(name: str, values: Vector, draws: Matrix, noise: Vector, level: float) -> tuple[Interval, float]:
-    """Return the interval of the first gap minus the second and its p-value, each holding with noise and without.
+    """Return the interval of the first gap minus the second and its p-value, each valid with and without noise.
 
     Noise adds to the squares of both gaps, and more to the gap of the less accurate predictions.
     """
@@ -250,7 +252,7 @@ def _resampled(cells: Cells, resamples: int, seed: int) -> list[Matrix]:
 
 
 def _rms(gaps: Matrix) -> Vector:
-    """Return the root mean square of each row of gaps (r, K) over those that are known; NaN where none is."""
+    """Return the root mean square of each row of gaps (r, K), ignoring NaN; NaN if all are."""
     known = ~np.isnan(gaps)
     squares = np.where(known, gaps, 0.0)
     counts = known.sum(axis=1)

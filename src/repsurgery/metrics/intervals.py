@@ -1,10 +1,10 @@
-"""`Interval`, and which one a statistic gets: exact for shares, BCa for the rest, bias-aware where noise inflates."""
+"""Confidence intervals: exact for shares, BCa for other statistics, bias-aware where noise inflates a statistic."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from scipy.stats import binomtest
+from scipy.stats import binomtest, chi2
 
 from repsurgery.arrays import Vector
 from repsurgery.errors import DataError
@@ -16,23 +16,24 @@ __all__ = [
     "paired_share_interval",
     "resampled_interval",
     "share_interval",
+    "sparse_bounds",
 ]
 
 NOTABLE_BIAS = 0.25
-"""In standard errors: less may be ignored (Efron and Tibshirani, 1993, section 10.3)."""
+"""In standard errors; a smaller bias may be ignored (Efron and Tibshirani, 1993, section 10.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with the bounds of its confidence interval, which always holds the value.
+    """A value with the bounds of its confidence interval, which always contains the value.
 
     Attributes
     ----------
     value : float
-        On the rows as they are.
+        On the original rows.
     low, high : float
     undefined : int
-        Resamples in which it had no value; the interval leaves them out.
+        Resamples on which the statistic was undefined; the interval ignores them.
     """
 
     value: float
@@ -43,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Bias ``z0`` and acceleration ``a`` of BCa (Efron, 1987): which quantile of the resamples bounds which level.
+    """Bias ``z0`` and acceleration ``a`` of BCa (Efron, 1987), which map levels to quantiles of the resamples.
 
     With both 0 the levels are plain percentiles.
     """
@@ -53,7 +54,7 @@ class Correction:
 
     @classmethod
     def of(cls, value: float, drawn: Vector, left_out: Vector) -> "Correction":
-        """Return the correction of a statistic, ties counted half; none where it is not defined.
+        """Return the correction of a statistic, counting ties half; plain percentiles where BCa is not defined.
 
         Equal to `scipy.stats.bootstrap` on the same resamples (test_bca_is_that_of_scipy).
         """
@@ -65,7 +66,7 @@ class Correction:
         return cls(float(ndtri(below)), float((u**3).sum() / (6 * squares**1.5)))
 
     def quantiles(self, levels: Vector) -> Vector:
-        """Return the quantiles of the resamples that bound ``levels``; plain ones where BCa leaves its domain."""
+        """Return the quantiles of the resamples that bound ``levels``; plain ones where BCa is not defined."""
         z = self.z0 + ndtri(levels)
         inside = 1 - self.a * z
         return ndtr(self.z0 + z / inside) if (inside > 0).all() else levels
@@ -79,15 +80,15 @@ class Correction:
 
 def share_interval(hits: int, n: int, level: float) -> Interval:
     """Return the exact interval of a share (Clopper and Pearson, 1934): never outside [0, 1], never empty."""
-    found = binomtest(hits, n).proportion_ci(level, method="exact")
-    return Interval(hits / n, float(found.low), float(found.high), 0)
+    bounds = binomtest(hits, n).proportion_ci(level, method="exact")
+    return Interval(hits / n, float(bounds.low), float(bounds.high), 0)
 
 
 def paired_share_interval(gained: int, lost: int, n: int, level: float) -> Interval:
     """Return the interval of the difference of two shares of the same ``n`` rows, of which some gained and some lost.
 
-    That of Bonett and Price (2012): one more row is thought to have changed in either direction. It has a width even
-    where no row changed, as it must: rows that change rarely may be absent from a sample.
+    The interval of Bonett and Price (2012) adds one changed row in either direction. It has a positive width even if no
+    row changed, because rows that change rarely may be absent from a sample.
     """
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
     value, half = (gained - lost) / n, ndtri((1 + level) / 2) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))
@@ -98,20 +99,20 @@ def paired_share_interval(gained: int, lost: int, n: int, level: float) -> Inter
 def resampled_interval(
     name: str, value: float, drawn: Vector, left_out: Vector, level: float
 ) -> tuple[Interval, Correction, Vector]:
-    """Return a statistic's interval, with the correction and the shifts of the resamples by which it was found.
+    """Return a statistic's interval, with the correction and the shifts of the resamples that produced it.
 
-    BCa; plain percentiles where BCa is not defined; `inflated_interval` where the resamples lie beside the value by
-    more than `NOTABLE_BIAS`, beyond what so many resamples show by chance.
+    It is a BCa interval, or plain percentiles where BCa is not defined, or `inflated_interval` where the bias of the
+    resamples exceeds `NOTABLE_BIAS` by more than so many resamples show by chance.
 
     Parameters
     ----------
     name : str
-        For the error of a statistic that no resample defines.
+        For the error message if no resample defines the statistic.
     value : float
     drawn : (r,) array
-        On each resample, NaN where it is not defined.
+        The statistic on each resample, NaN where it is not defined.
     left_out : (m,) array
-        Without each row, or each block of rows.
+        The statistic without each row, or each block of rows.
     level : float
     """
     known = defined(name, drawn)
@@ -121,16 +122,16 @@ def resampled_interval(
         return Interval(value, low, high, len(drawn) - len(known)), Correction(), np.array([bias, 2 * bias])
     correction = Correction.of(value, known, left_out)
     low, high = np.quantile(known, correction.quantiles(_tails(level)))
-    found = Interval(value, float(min(low, value)), float(max(high, value)), len(drawn) - len(known))
-    return found, correction, np.zeros(1)
+    interval = Interval(value, float(min(low, value)), float(max(high, value)), len(drawn) - len(known))
+    return interval, correction, np.zeros(1)
 
 
 def inflated_interval(value: float, drawn: Vector, level: float, noise: float | None = None) -> tuple[float, float]:
     """Return the bounds of a statistic that sampling noise inflates, once in the sample and twice in a resample.
 
-    They hold what samples of this size show on average, for which resamples are moved by their bias once, and what
-    holds without noise, for which they are moved twice. Noise adds to the square of a length, such as the root mean
-    square of gaps, so what is never negative is moved as a square.
+    The bounds cover both the average over samples of this size, for which the resamples are shifted by their bias once,
+    and the value without noise, for which they are shifted twice. Noise adds to the square of a length, such as the
+    root mean square of gaps, so that statistics that are never negative are shifted as squares.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def inflated_interval(value: float, drawn: Vector, level: float, noise: float | 
     drawn : (r,) array
     level : float
     noise : float, optional
-        A better estimate of what noise added to the square of the value than the resamples give, if it is larger.
+        Another estimate of what noise added to the square of the value; used if it exceeds that of the resamples.
     """
     length = value >= 0 and bool((drawn >= 0).all())
     there, back = (np.square, np.sqrt) if length else (np.positive, np.positive)
@@ -148,12 +149,12 @@ def inflated_interval(value: float, drawn: Vector, level: float, noise: float | 
     low, high = np.quantile(moved, _tails(level))
     bounds = min(low - once, low - twice, centre), max(high - once, high - twice, centre)
     low, high = back(np.maximum(bounds, 0.0)) if length else bounds
-    # a square and its root may miss the value by rounding
+    # squaring and taking the root may miss the value by rounding
     return float(min(low, value)), float(max(high, value))
 
 
 def defined(name: str, drawn: Vector) -> Vector:
-    """Return the resamples that have a value; raise where none has."""
+    """Return the resamples on which the statistic is defined; raise a `DataError` if there are none."""
     known: Vector = drawn[np.isfinite(drawn)]
     if len(known) == 0:
         raise DataError(f"{name!r} had no value in any of {len(drawn)} resamples. Give more rows, or leave it out.")
@@ -162,3 +163,53 @@ def defined(name: str, drawn: Vector) -> Vector:
 
 def _tails(level: float) -> Vector:
     return np.array([(1 - level) / 2, (1 + level) / 2])
+
+
+def sparse_bounds(rows: Vector, level: float, *, scale: float, either_side: bool) -> tuple[float, float] | None:
+    """Return bounds of the mean of rows (n,) of which more than half, but not all, have the same value; else None.
+
+    Rare rows that the sample does not show may shift such a mean. The mean differs from the common value by the share
+    of rows above it times their mean excess, minus the same for rows below it. The share gets its exact interval
+    (Clopper and Pearson, 1934), the excess that of an exponential distribution, to whose upper bound half a row of mean
+    excess is added; the intervals are combined by their squared distances from the estimates (MOVER; Zou and Donner,
+    2008). No bound lies beyond the largest observed excess.
+
+    Parameters
+    ----------
+    rows : (n,) array
+    level : float
+    scale : float
+        The largest number that rows were computed from; rows that differ only by its rounding count as equal.
+    either_side : bool
+        Whether rows may lie on both sides of the common value even if the sample shows one side, as differences may.
+    """
+    if scale == 0:
+        return None
+    rounding = 1e-13 * len(rows) * scale
+    _, first, counts = np.unique(np.round(rows / rounding), return_index=True, return_counts=True)
+    common = float(rows[first[counts.argmax()]])
+    amounts = np.where(np.abs(rows - common) <= rounding, 0.0, rows - common)
+    if not len(rows) < 2 * np.sum(amounts == 0) < 2 * len(rows):
+        return None
+    largest = float(np.abs(amounts).max())
+    (up, up_low, up_high), (down, down_low, down_high) = (
+        _side(side[side > 0], len(rows), level, largest if either_side else 0.0) for side in (amounts, -amounts)
+    )
+    low = up - down - np.hypot(up - up_low, down_high - down)
+    high = up - down + np.hypot(up_high - up, down - down_low)
+    return common + float(max(low, -largest)), common + float(min(high, largest))
+
+
+def _side(amounts: Vector, n: int, level: float, unseen: float) -> tuple[float, float, float]:
+    """Return what positive amounts (k,) of n rows add to the mean, with bounds; ``unseen`` is their size if k is 0."""
+    k = len(amounts)
+    share = binomtest(k, n).proportion_ci(level, method="exact")
+    if k == 0:
+        return 0.0, 0.0, share.high * unseen
+    amount, added = float(amounts.mean()), float(amounts.sum()) / n
+    # the mean of k exponential amounts is their expectation times a chi-square over its 2k degrees of freedom
+    least = 2 * k / chi2.ppf((1 + level) / 2, 2 * k)
+    most = (2 * k + 1) / chi2.ppf((1 - level) / 2, 2 * k + 1)
+    low = added - np.hypot(amount * (k / n - share.low), added * (1 - least))
+    high = added + np.hypot(amount * (share.high - k / n), added * (most - 1))
+    return added, float(max(low, 0.0)), float(high)

@@ -1,4 +1,4 @@
-"""`Mean`: a weighted mean that shows its rows, so that more can be said about it than about any other function."""
+"""`Mean`: a weighted mean with access to its rows, which allows sharper intervals and tests."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Mean:
     Parameters
     ----------
     values : (n,) numbers
-        One per row; NaN where a row has no value.
+        One per row; NaN if a row has no value.
     counts : (n,) numbers, optional
         How many observations each value is the mean of; 1 by default, 0 where there is no value.
 
@@ -54,47 +54,47 @@ class Mean:
 
     @property
     def rows(self) -> Vector:
-        """What each row contributes (n,), which is its value where counts are equal; 0 for rows without a value."""
+        """The contribution of each row (n,), which is its value if counts are equal; 0 for rows without a value."""
         known = self.weights > 0
         return self.weights * self.values / (self.weights[known].mean() if known.any() else 1.0)
 
     @property
     def is_share(self) -> bool:
-        """Whether it is the share of known rows with the value 1, every other one having 0."""
+        """Whether this mean is the share of known rows with the value 1, all others having 0."""
         return bool(np.isin(self.values, (0.0, 1.0)).all() and np.isin(self.weights, (0.0, 1.0)).all())
 
     def __call__(self, weights: Vector) -> float:
-        """Return the mean of rows drawn ``weights`` (n,) times; NaN where none has a value."""
+        """Return the mean of rows drawn ``weights`` (n,) times; NaN if none has a value."""
         return float(self.drawn(weights[None])[0])
 
     def drawn(self, weights: Matrix) -> Vector:
-        """Return the mean of each of r resamples with weights (r, n); NaN where no row with a value was drawn."""
+        """Return the mean of each of r resamples with weights (r, n); NaN if no row with a value was drawn."""
         below = weights @ self.weights
         above = weights @ (self.weights * self.values)
-        found: Vector = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
-        return found
+        means: Vector = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+        return means
 
     def left_out(self, blocks: NDArray[np.intp]) -> Vector:
-        """Return the mean without each block of rows, given where blocks start; NaN where nothing remains."""
+        """Return the mean without each block of rows, from the starts of the blocks; NaN if nothing remains."""
         totals, counts = self.weights * self.values, self.weights
         below = counts.sum() - np.add.reduceat(counts, blocks)
         above = totals.sum() - np.add.reduceat(totals, blocks)
-        found: Vector = np.divide(above, below, out=np.full(len(blocks), np.nan), where=below > 0)
-        return found
+        means: Vector = np.divide(above, below, out=np.full(len(blocks), np.nan), where=below > 0)
+        return means
 
 
 def as_mean(value: float, left_out: Vector, weights: Matrix, drawn: Vector) -> Mean | None:
-    """Return the statistic as a mean over all rows, where it shows itself to be one; None elsewhere.
+    """Return a statistic as a mean over all rows if it equals one on every resample; None otherwise.
 
-    A mean's rows follow from leaving each out: x_i = n f(1) − (n − 1) f(1 − e_i). It is one if the mean of these gives
-    what the statistic gave on every resample.
+    The rows of a mean f follow from leaving each out: x_i = n f(1) − (n − 1) f(1 − e_i). The statistic is a mean if the
+    mean of these rows equals it on every resample.
 
     Parameters
     ----------
     value : float
-        On the rows as they are.
+        The statistic on the original rows.
     left_out : (n,) array
-        Without each row.
+        The statistic without each row.
     weights, drawn : (r, n) and (r,) arrays
         Resamples, and the statistic on them.
     """
@@ -103,7 +103,7 @@ def as_mean(value: float, left_out: Vector, weights: Matrix, drawn: Vector) -> M
     if not (np.isfinite(values).all() and np.isfinite(drawn).all()):
         return None
     tolerance = 1e-14 * n * max(abs(value), float(np.abs(drawn).max()), float(np.abs(values).max()))
-    # what is 0 or 1 but for rounding is a share's
+    # values that are 0 or 1 up to rounding belong to a share
     for whole in (0.0, 1.0):
         values[np.abs(values - whole) <= tolerance] = whole
     mean = Mean(values)

@@ -1,7 +1,7 @@
-"""Exact cosine neighbours in blocks, and how often they share a concept.
+"""Exact cosine neighbours, and how often they share a concept.
 
-Similarities are first screened by float32 products, whose rounding has a known bound; every row the bound cannot rule
-out is then compared in float64. The answer is that of float64 throughout, at the price of float32.
+Similarities are first screened by float32 products, whose rounding error has a known bound; every row that the bound
+cannot exclude is then compared in float64. The result is that of float64, at about the cost of float32.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Rows, Vector, check_labels, check_rows, require_finite, row_blocks
+from repsurgery.arrays import Rows, Vector, check_integer, check_labels, check_rows, require_finite, row_blocks
 from repsurgery.errors import DataError, LabelError, ParameterError
 
 __all__ = ["chance_level", "nearest_neighbours", "neighbour_bias", "neighbour_shares", "unit_rows"]
@@ -21,25 +21,25 @@ Tile = NDArray[np.float32]
 QUERIES = 1024
 """Queries that are screened together."""
 BLOCK = 2048
-"""Rows that are screened together; with `QUERIES` this bounds the similarities held at once to 8 MiB."""
+"""Rows that are screened together; with `QUERIES` this limits the similarities in memory to 8 MiB."""
 CANDIDATES = 2**22
-"""With more candidates than this, and than eight times the neighbours asked for, queries are screened in halves."""
+"""With more candidates than this, and than eight times the requested neighbours, queries are screened in halves."""
 
 LENGTHS = (1e-30, 1e30)
-"""Rows outside these lengths, zero rows among them, are refused: float32 could not hold them as unit rows."""
+"""Rows outside these lengths, such as zero rows, raise an error: float32 could not hold them as unit rows."""
 
 
 def nearest_neighbours(X: Any, queries_index: Any, k: int) -> Indices:
     """Return for each query the ``k`` other rows of highest cosine similarity, nearest first.
 
-    A query is left out of its own neighbours by its index, so that an equal row elsewhere does count. Equal
+    A query is excluded from its own neighbours by its index, so that an equal row elsewhere does count. Equal
     similarities are ordered by index, lowest first.
 
     Parameters
     ----------
     X : (n, d) array
     queries_index : (q,) whole numbers
-        The rows whose neighbours are sought.
+        The indices of the rows whose neighbours are wanted.
     k : int
         At most n − 1.
 
@@ -49,10 +49,10 @@ def nearest_neighbours(X: Any, queries_index: Any, k: int) -> Indices:
 
     Notes
     -----
-    The rows found are those of a comparison in float64, whatever the dtype and the blocks
-    (test_neighbours_equal_a_float64_brute_force). Only rows whose similarities agree to float64's rounding, about
-    1e-16, without being copies of each other may change places. Memory above ``X`` stays below some 100 MiB; where very
-    many rows lie within float32's rounding of the k-th neighbour, time grows towards that of float64 throughout.
+    The result is that of a comparison in float64, whatever the dtype and the blocks
+    (test_neighbours_equal_a_float64_brute_force). Only rows whose similarities agree up to the rounding of float64,
+    about 1e-16, without being copies of each other may change places. Memory above ``X`` stays below about 100 MiB. If
+    very many rows lie within float32's rounding of the k-th neighbour, time grows towards that of float64.
 
     Examples
     --------
@@ -79,9 +79,9 @@ def neighbour_shares(
     concept : (n,) labels
     k : whole numbers of at most n − 1, or one
     queries : int
-        Rows drawn without replacement; all rows, in their order, when n or more.
+        Rows drawn without replacement; with n or more, all rows in their order.
     seed : int
-        Queries depend on n, ``queries`` and ``seed`` alone: representations of the same rows are asked the same.
+        Queries depend on n, ``queries`` and ``seed`` alone, so that representations of the same rows are comparable.
 
     Returns
     -------
@@ -128,22 +128,22 @@ def chance_level(concept: Any) -> float:
 
 
 def _neighbours(X: Rows, norms: Vector, queries: Indices, k: int) -> Indices:
-    found = _screen(X, norms, queries, k)
-    if found is None:
+    candidates = _screen(X, norms, queries, k)
+    if candidates is None:
         half = len(queries) // 2
         return np.concatenate([_neighbours(X, norms, part, k) for part in (queries[:half], queries[half:])])
-    return np.array([_ranked(X, norms, i, rows, k) for i, rows in zip(queries, found, strict=True)], dtype=np.intp)
+    return np.array([_ranked(X, norms, i, rows, k) for i, rows in zip(queries, candidates, strict=True)], dtype=np.intp)
 
 
 def _screen(X: Rows, norms: Vector, queries: Indices, k: int) -> list[Indices] | None:
-    """Return for each query every row that may be among its k nearest; None where these are too many to hold."""
+    """Return for each query every row that may be among its k nearest; None if these are too many for memory."""
     n, d = X.shape
     width = max(BLOCK, k + 1)
-    # one home for all blocks: fresh memory would cost more than the comparisons
+    # one buffer for all blocks, because allocating memory would cost more than the comparisons
     units, products = np.empty((width, d), np.float32), np.empty((len(queries), width), np.float32)
     Q = _units(X, norms, queries, np.empty((len(queries), d), np.float32))
     slack = _slack(d)
-    found: list[tuple[Indices, Indices, Tile]] = []
+    candidates: list[tuple[Indices, Indices, Tile]] = []
     fresh = 0
     for block, start in enumerate(range(0, n, width)):
         stop = min(start + width, n)
@@ -154,38 +154,38 @@ def _screen(X: Rows, norms: Vector, queries: Indices, k: int) -> list[Indices] |
             best = np.partition(S, stop - k, axis=1)[:, stop - k :]
             least = best.min(axis=1, keepdims=True)
         q, j = np.divmod(np.flatnonzero(least - slack <= S), S.shape[1])
-        found.append((q, j + start, S[q, j]))
+        candidates.append((q, j + start, S[q, j]))
         if start == 0:
             fresh = 1
         elif block & (block - 1) == 0 or stop == n:
-            # the bar rises at blocks 1, 2, 4, 8, ...: a stale one lets a few rows more pass, which costs less
-            best = _largest(best, found[fresh:])
+            # the threshold is raised at blocks 1, 2, 4, 8, ...: an old one passes a few more rows, which costs less
+            best = _largest(best, candidates[fresh:])
             least = best.min(axis=1, keepdims=True)
-            fresh = len(found)
-        if len(queries) > 1 and sum(len(q) for q, _, _ in found) > max(CANDIDATES, 8 * k * len(queries)):
+            fresh = len(candidates)
+        if len(queries) > 1 and sum(len(q) for q, _, _ in candidates) > max(CANDIDATES, 8 * k * len(queries)):
             return None
-    q, rows, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    kept = values >= (least[:, 0] - slack)[q]
-    q, rows = q[kept], rows[kept]
+    q, rows, values = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
+    possible = values >= (least[:, 0] - slack)[q]
+    q, rows = q[possible], rows[possible]
     ends = np.cumsum(np.bincount(q, minlength=len(queries)))
     return np.split(rows[np.argsort(q, kind="stable")], ends[:-1])
 
 
 def _slack(d: int) -> np.float32:
-    """Twice the error of a float32 product of unit rows: of two similarities, both may be off, in opposite directions.
+    """Return twice the error of a float32 product of unit rows: two similarities may err in opposite directions.
 
-    With u = 2⁻²⁴, a product of d terms is off by at most d u / (1 − d u) of ‖x‖ ‖y‖, and scaling both rows adds 4 u;
-    the rest covers lengths a little above 1, tiny numbers and the float64 side.
+    With u = 2⁻²⁴, the error of a product of d terms is at most d u / (1 − d u) times ‖x‖ ‖y‖, and scaling both rows
+    adds 4 u; the rest covers lengths slightly above 1, tiny numbers and the error of float64.
     """
     u = 2.0**-24
     return np.float32(2 * (d / max(1 - d * u, 0.5) + 6) * u)
 
 
-def _largest(best: Tile, found: Sequence[tuple[Indices, Indices, Tile]]) -> Tile:
-    """Return each query's k largest values among ``best`` (q, k) and those ``found`` since."""
-    q = np.concatenate([part[0] for part in found])
+def _largest(best: Tile, candidates: Sequence[tuple[Indices, Indices, Tile]]) -> Tile:
+    """Return each query's k largest values among ``best`` (q, k) and the ``candidates`` since."""
+    q = np.concatenate([part[0] for part in candidates])
     order = np.argsort(q, kind="stable")
-    q, values = q[order], np.concatenate([part[2] for part in found])[order]
+    q, values = q[order], np.concatenate([part[2] for part in candidates])[order]
     counts = np.bincount(q, minlength=len(best))
     width = counts.max()
     if width == 0:
@@ -204,7 +204,7 @@ def _ranked(X: Rows, norms: Vector, query: np.intp, rows: Indices, k: int) -> In
     unit = X[query].astype(np.float64) / norms[query]
     similarity = np.empty(len(rows))
     for block in row_blocks(len(rows), X.shape[1]):
-        # einsum sums every row alone, in one order: copies of a row tie exactly, which a BLAS product does not promise
+        # einsum sums every row alone and in one order, so that copies of a row tie exactly, unlike in a BLAS product
         similarity[block] = np.einsum("ij,j->i", X[rows[block]].astype(np.float64), unit)
     similarity /= norms[rows]
     return rows[np.lexsort((rows, -similarity))[:k]]
@@ -216,7 +216,7 @@ def _units(X: Rows, norms: Vector, rows: Indices | slice, out: Tile) -> Tile:
 
 
 def unit_rows(X: Rows) -> Tile:
-    """Return the rows of length 1 in float32, shape (n, d)."""
+    """Return the rows scaled to length 1 in float32, shape (n, d)."""
     return _units(X, _norms(X), slice(None), np.empty(X.shape, np.float32))
 
 
@@ -262,10 +262,8 @@ def _require_k(k: Any, n: int, caller: str) -> list[int]:
 
 
 def _draw(n: int, queries: int, seed: int) -> Indices:
-    if isinstance(queries, bool) or not isinstance(queries, int | np.integer) or queries < 1:
-        raise ParameterError(f"queries is {queries!r}; it must be a whole number of at least 1.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ParameterError(f"seed is {seed!r}; it must be a whole number of at least 0.")
+    check_integer("queries", queries)
+    check_integer("seed", seed, least=0)
     if queries >= n:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, queries, replace=False))

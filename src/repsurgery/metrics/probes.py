@@ -1,4 +1,4 @@
-"""How well a fresh probe reads the concept from rows it has not seen."""
+"""Held-out accuracy of probes that predict the concept from rows."""
 
 import warnings
 from typing import Any
@@ -10,18 +10,18 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from repsurgery.arrays import check_labels, check_rows, require_finite
-from repsurgery.errors import LabelError, NotConvergedWarning, ParameterError
+from repsurgery.arrays import check_integer, check_labels, check_rows, require_finite
+from repsurgery.errors import LabelError, NotConvergedWarning
 from repsurgery.metrics.cells import encode_labels, predicted_codes
 
 __all__ = ["linear_probe_accuracy", "majority_share", "mlp_probe_accuracy"]
 
 HELD_BACK = 0.1
-"""The share of training rows by which the network decides when to stop."""
+"""The share of training rows on which early stopping is decided."""
 
 
 def majority_share(z: Any) -> float:
-    """Return the share of the largest class: the accuracy of a probe that reads nothing.
+    """Return the share of the largest class, which is the accuracy of the best constant prediction.
 
     Examples
     --------
@@ -36,8 +36,8 @@ def majority_share(z: Any) -> float:
 def linear_probe_accuracy(X_train: Any, z_train: Any, X_test: Any, z_test: Any) -> float:
     """Return the held-out accuracy of a logistic regression trained on standardised rows.
 
-    Compare with `majority_share` of ``z_test``. Rows whose class means coincide leave nothing to a logistic regression
-    in expected loss; its accuracy may still differ from the majority's, as accuracy is not a convex loss.
+    Compare with `majority_share` of ``z_test``. If class means coincide, no logistic regression has a lower expected
+    loss than a constant prediction; its accuracy may still differ, because accuracy is not a convex loss.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def linear_probe_accuracy(X_train: Any, z_train: Any, X_test: Any, z_test: Any) 
     Warns
     -----
     NotConvergedWarning
-        Where 1,000 iterations do not suffice.
+        If 1,000 iterations do not suffice.
     """
     probe = LogisticRegression(max_iter=1000)
     return _held_out(probe, X_train, z_train, X_test, z_test, "linear_probe_accuracy")
@@ -58,7 +58,7 @@ def mlp_probe_accuracy(
 ) -> float:
     """Return the held-out accuracy of a network with one hidden layer of ReLUs, trained on standardised rows.
 
-    Training stops when the accuracy on a held-back tenth of the training rows no longer rises.
+    Training stops when the accuracy on a validation tenth of the training rows no longer rises.
 
     Parameters
     ----------
@@ -67,16 +67,15 @@ def mlp_probe_accuracy(
     hidden : int
         Hidden units.
     seed : int
-        Of the first weights, the held-back rows and the order of the batches.
+        Seeds the initial weights, the validation rows and the order of the batches.
 
     Warns
     -----
     NotConvergedWarning
-        Where 200 epochs do not suffice.
+        If 200 epochs do not suffice.
     """
     caller = "mlp_probe_accuracy"
-    if isinstance(hidden, bool) or not isinstance(hidden, int | np.integer) or hidden < 1:
-        raise ParameterError(f"hidden is {hidden!r}; it must be a whole number of at least 1.")
+    check_integer("hidden", hidden)
     labels, codes = encode_labels(z_train, caller=caller)
     fewest = int(np.bincount(codes).min())
     if fewest < 1 / HELD_BACK:
@@ -105,7 +104,8 @@ def _held_out(probe: Any, X_train: Any, z_train: Any, X_test: Any, z_test: Any, 
         model.fit(X, codes)
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
-            message = f"{caller} stopped after {np.max(probe.n_iter_)} iterations, not converged: read it as a bound."
+            steps = np.max(probe.n_iter_)
+            message = f"{caller} stopped after {steps} iterations without converging: the accuracy is a lower bound."
             warnings.warn(message, NotConvergedWarning, stacklevel=3)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -1,4 +1,4 @@
-"""How well a task is predicted, and how differently for two groups."""
+"""Accuracy of predictions, and its differences between two groups."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def accuracy(y: Any, y_hat: Any, *, sample_weight: Any = None) -> float:
     ----------
     y, y_hat : (n,) labels
     sample_weight : (n,) numbers, optional
-        A weight of 2 means the row twice, 0 not at all.
+        A weight of 2 counts a row twice, 0 not at all.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def tpr_gap(y: Any, y_hat: Any, concept: Any, *, sample_weight: Any = None) -> d
 def tpr_gap_rms(y: Any, y_hat: Any, concept: Any, *, sample_weight: Any = None) -> float:
     """Return the root mean square of `tpr_gap` over all classes of ``y`` that have both groups.
 
-    A class that is never predicted counts, with a gap of 0. Parameters as in `tpr_gap`.
+    A class that is never predicted counts with a gap of 0. Parameters are those of `tpr_gap`.
 
     Examples
     --------
@@ -91,9 +91,9 @@ def tpr_gap_rms(y: Any, y_hat: Any, concept: Any, *, sample_weight: Any = None) 
 def tpr_gap_noise(y: Any, y_hat: Any, concept: Any) -> float:
     """Return the `tpr_gap_rms` that sampling alone would show if both groups of every class had the same TPR.
 
-    The root of the mean over classes of p (1 − p) (1/n₀ + 1/n₁), where p is the class's TPR over both groups and n₀, n₁
-    their rows: with few rows per class and group it is far from 0. Rows count as independent; where both groups have
-    the same texts but for the concept, as in WinoBias, the true noise is smaller.
+    This is the root of the mean over classes of p (1 − p) (1/n₀ + 1/n₁), where p is the TPR of the class over both
+    groups and n₀, n₁ are their rows; with few rows per class and group it is far from 0. Rows are assumed independent:
+    where both groups have the same texts except for the concept, as in WinoBias, the true noise is smaller.
 
     Examples
     --------
@@ -104,8 +104,7 @@ def tpr_gap_noise(y: Any, y_hat: Any, concept: Any) -> float:
     rows = encode(y, y_hat, concept, None, caller="tpr_gap_noise")
     hits, totals = _cells(rows)
     known = totals.min(axis=1) > 0
-    if not known.any():
-        raise LabelError("tpr_gap_noise found no class with rows of both groups; there is nothing to compare.")
+    _require_some(int(known.sum()), "tpr_gap_noise")
     p = hits[known].sum(axis=1) / totals[known].sum(axis=1)
     return float(np.sqrt(np.mean(p * (1 - p) * (1 / totals[known]).sum(axis=1))))
 
@@ -115,15 +114,15 @@ def tpr_gap_rms_predicted(
 ) -> float:
     """Return the root mean square of `tpr_gap` over the classes predicted correctly at least once.
 
-    A class that is never predicted has no gap, so leaving it out raises the mean. The code released with Singh et al.
-    (2024) does it like this, and lets the predictions after steering choose the classes before and after.
+    A class that is never predicted has no gap, so that leaving it out raises the mean. The code released with Singh et
+    al. (2024) does so, and lets the predictions after steering determine the classes before and after.
 
     Parameters
     ----------
     y, y_hat, concept, sample_weight
         As in `tpr_gap`.
     reference : (n,) labels, optional
-        The predictions that choose the classes, ``y_hat`` by default. Give the same for all methods compared.
+        The predictions that determine the classes, ``y_hat`` by default. Use the same for all compared methods.
 
     Examples
     --------
@@ -133,18 +132,18 @@ def tpr_gap_rms_predicted(
     """
     caller = "tpr_gap_rms_predicted"
     rows = encode(y, y_hat, concept, sample_weight, caller=caller)
-    chosen = rows
+    deciding = rows
     if reference is not None:
         hit = predicted_codes(rows.classes, reference, len(rows.y), caller=caller) == rows.y
-        chosen = rows._replace(correct=hit)
-    ever = _cells(chosen)[0].sum(axis=1) > 0
+        deciding = rows._replace(correct=hit)
+    ever = _cells(deciding)[0].sum(axis=1) > 0
     return _rms(gaps_of(*_cells(rows))[ever], caller)
 
 
 def demographic_parity_difference(y_hat: Any, concept: Any, *, sample_weight: Any = None) -> float:
     """Return the largest difference over predicted classes ŷ of P(ŷ | group) between the two groups.
 
-    For two classes this is fairlearn's measure of that name, by which it is computed; for more it is the largest of
+    For two classes fairlearn's measure of that name is computed; for more classes the result is the largest of
     fairlearn's values over the classes, each against the rest.
 
     Parameters
@@ -175,8 +174,8 @@ def demographic_parity_difference(y_hat: Any, concept: Any, *, sample_weight: An
 def equalized_odds_difference(y: Any, y_hat: Any, concept: Any, *, sample_weight: Any = None) -> float:
     """Return the largest difference over (true class y, predicted class ŷ) of P(ŷ | y, group) between the two groups.
 
-    For two classes this is fairlearn's measure of that name (the larger of the differences in true and in false
-    positive rates), by which it is computed. Classes of ``y`` that lack a group are left out.
+    For two classes fairlearn's measure of that name is computed (the larger of the differences in true and in false
+    positive rates). Classes of ``y`` that lack a group are left out.
 
     Parameters
     ----------
@@ -197,11 +196,11 @@ def equalized_odds_difference(y: Any, y_hat: Any, concept: Any, *, sample_weight
     predicted, codes = encode_labels(y_hat, caller=caller)
     names = sorted(set(rows.classes) | set(predicted))
     if len(names) <= 2:
-        kept = both[rows.y]
-        truth = np.array([names.index(label) for label in rows.classes])[rows.y][kept]
-        guess = np.array([names.index(label) for label in predicted])[codes][kept]
-        odds = _fairlearn("equalized_odds_difference")
-        return float(odds(truth, guess, sensitive_features=rows.group[kept], sample_weight=rows.weight[kept]))
+        comparable = both[rows.y]
+        truth = np.array([names.index(label) for label in rows.classes])[rows.y][comparable]
+        guess = np.array([names.index(label) for label in predicted])[codes][comparable]
+        odds, group, weight = _fairlearn("equalized_odds_difference"), rows.group[comparable], rows.weight[comparable]
+        return float(odds(truth, guess, sensitive_features=group, sample_weight=weight))
     cell = rows.y * 2 + rows.group
     rates = cell_weights(cell, codes, rows.weight, (2 * len(rows.classes), len(predicted)))
     rates = rates.reshape(-1, 2, len(predicted))[both] / totals[both, :, None]
@@ -209,14 +208,14 @@ def equalized_odds_difference(y: Any, y_hat: Any, concept: Any, *, sample_weight
 
 
 def gaps_of(hits: Matrix, totals: Matrix) -> Vector:
-    """Return TPR of the second group − TPR of the first, from (…, K, 2) weights; NaN where a group has none."""
+    """Return TPR of the second group − TPR of the first, from (…, K, 2) weights; NaN if a group has no weight."""
     rates = np.divide(hits, totals, out=np.full(hits.shape, np.nan), where=totals > 0)
     gaps: Vector = rates[..., 1] - rates[..., 0]
     return gaps
 
 
 def _cells(rows: Encoded) -> tuple[Matrix, Matrix]:
-    """Return the weight that was predicted correctly and all weight, each by class and group, (K, 2)."""
+    """Return the correctly predicted weight and the total weight, each by class and group, (K, 2)."""
     shape = (len(rows.classes), 2)
     hits = cell_weights(rows.y, rows.group, rows.weight * rows.correct, shape)
     return hits, cell_weights(rows.y, rows.group, rows.weight, shape)
@@ -230,7 +229,9 @@ def _rms(gaps: Vector, caller: str) -> float:
 
 def _require_some(classes: int, caller: str) -> None:
     if classes == 0:
-        raise LabelError(f"{caller} found no class with rows of both groups; there is nothing to compare.")
+        raise LabelError(
+            f"{caller} found no class with rows of both groups; give rows of both groups in at least one class."
+        )
 
 
 def _fairlearn(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""p-values of paired differences: by swapping rows, by inverting a bootstrap, and Holm's where there are many."""
+"""p-values of paired differences: by swapping rows, by inverting a bootstrap, by the jackknife; Holm's adjustment."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,28 +13,28 @@ from repsurgery.metrics.means import Mean
 __all__ = ["change_p_value", "holm", "inverted_p_value", "jackknife_p_value", "swapped_p_value", "tail_p_value"]
 
 SWAPS = 9999
-"""Random swaps; all of them where there are not more."""
+"""The number of random swaps; if there are at most so many swaps in all, each is used once."""
 
 _CHUNK = 2**21
-"""Numbers that are held at once."""
+"""Numbers that are in memory at once."""
 
 
 def change_p_value(gained: int, lost: int) -> float:
-    """Return the exact p-value of as many gains as losses among the rows that changed (McNemar's test)."""
+    """Return the exact p-value of the hypothesis of as many gains as losses among changed rows (McNemar's test)."""
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
 def swapped_p_value(a: Mean, b: Mean, seed: int) -> float:
     """Return the p-value of equal means of the same rows, by swapping each row's two values at random.
 
-    For means over all rows these are sign flips of the differences. Rows that do not differ take no part; all swaps
-    are made where they are few, otherwise `SWAPS` random ones, to which the observed one is added. The p-value is
+    For means over all rows these are sign flips of the differences. Rows that do not differ are ignored. All swaps are
+    enumerated if they are few; otherwise `SWAPS` random ones are drawn, and the observed one is added. The p-value is
     that of `scipy.stats.permutation_test`, twice the smaller tail (test_swaps_are_those_of_scipy).
 
     Parameters
     ----------
     a, b : Mean
-        Of the same n rows.
+        Means of the same n rows.
     seed : int
     """
     ours, theirs = (np.column_stack([m.weights * m.values, m.weights]) for m in (a, b))
@@ -46,14 +46,14 @@ def swapped_p_value(a: Mean, b: Mean, seed: int) -> float:
     exact = 2 ** len(moves) <= SWAPS
     observed = float(_contrast(np.zeros((1, 2)), *sums)[0])
     swaps = iter([_every(len(moves))]) if exact else _some(len(moves), seed)
-    found = np.concatenate([_contrast(swap @ moves, *sums) for swap in swaps])
-    return tail_p_value(observed, found, exact=exact)
+    null = np.concatenate([_contrast(swap @ moves, *sums) for swap in swaps])
+    return tail_p_value(observed, null, exact=exact)
 
 
 def tail_p_value(observed: float, null: Vector, *, exact: bool = False) -> float:
     """Return twice the smaller share of the ``null`` values (r,) at or beyond the observed one, at most 1.
 
-    ``exact`` says that these are all there are; otherwise the observed one is added.
+    With ``exact`` these are all possible values; otherwise the observed one is added.
     """
     known = null[np.isfinite(null)]
     # equal values may differ by rounding
@@ -66,8 +66,8 @@ def tail_p_value(observed: float, null: Vector, *, exact: bool = False) -> float
 def _contrast(moved: Matrix, ours: Vector, theirs: Vector) -> Vector:
     with np.errstate(invalid="ignore", divide="ignore"):  # a swap may leave one side without a row
         left, right = ours + moved, theirs - moved
-        found: Vector = left[:, 0] / left[:, 1] - right[:, 0] / right[:, 1]
-    return found
+        contrasts: Vector = left[:, 0] / left[:, 1] - right[:, 0] / right[:, 1]
+    return contrasts
 
 
 def _every(rows: int) -> Matrix:
@@ -84,7 +84,7 @@ def _some(rows: int, seed: int) -> Iterator[Matrix]:
 
 
 def inverted_p_value(drawn: Vector, correction: Correction, shifts: Vector) -> float:
-    """Return the smallest 1 − level at which the interval of a difference leaves 0 out; 1 where none does.
+    """Return the smallest 1 − level at which the interval of a difference excludes 0; 1 if none does.
 
     Parameters
     ----------
@@ -92,23 +92,23 @@ def inverted_p_value(drawn: Vector, correction: Correction, shifts: Vector) -> f
         The difference on each resample.
     correction : Correction
     shifts : (s,) array
-        What the interval took from the resamples; the largest p-value counts.
+        The shifts that the interval subtracted from the resamples; the largest p-value counts.
     """
-    found = []
+    p_values = []
     for shift in shifts:
         moved = drawn - shift
-        # one more on either side: a finite number of resamples shows no probability of 0
+        # one more on either side, because finitely many resamples cannot show a probability of 0
         below, above = ((int(side.sum()) + 1) / (len(moved) + 2) for side in (moved <= 0, moved >= 0))
-        found.append(2 * min(correction.level(below), 1 - correction.level(1 - above)))
-    return float(min(1.0, max(found)))
+        p_values.append(2 * min(correction.level(below), 1 - correction.level(1 - above)))
+    return float(min(1.0, max(p_values)))
 
 
 def jackknife_p_value(value: float, left_out: Vector) -> float:
     """Return the p-value of a difference by Student's t, with the jackknife's standard error and m − 1 degrees.
 
-    Resamples understate the spread of statistics that a few rows govern, such as a standard deviation; the jackknife
-    tends to overstate it (Efron and Stein, 1981). Rows without which there is no value are left out; 0 where nothing
-    but the value is known, since this test then has nothing to say beside another.
+    Resamples understate the spread of statistics that depend on a few rows, such as a standard deviation; the jackknife
+    tends to overstate it (Efron and Stein, 1981). Rows without which the statistic is undefined are ignored. The result
+    is 0 if fewer than two remain, so that another test decides alone.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def jackknife_p_value(value: float, left_out: Vector) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number (Holm, 1979): 5 % bounds the chance of any false one among them.
+    """Return p-values adjusted for their number (Holm, 1979), which bounds the chance of any false rejection.
 
     Examples
     --------
@@ -134,11 +134,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.02])
     [0.03, 0.04, 0.04]
     """
-    given = np.asarray(p_values, dtype=np.float64)
-    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise ParameterError(f"holm got {p_values!r}; give a list of p-values between 0 and 1.")
-    order = np.argsort(given, kind="stable")
-    raised = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
-    adjusted = np.empty(len(given))
+    order = np.argsort(p, kind="stable")
+    raised = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty(len(p))
     adjusted[order] = np.minimum(raised, 1.0)
-    return [float(p) for p in adjusted]
+    return adjusted.tolist()

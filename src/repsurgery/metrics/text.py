@@ -1,13 +1,14 @@
 """Measures of generated text: toxicity, fluency, diversity.
 
-Each is defined as in the RealToxicityPrompts protocol, so that figures compare with published ones. A measure of
-nothing (no prompt was scored, every perplexity overflowed) is NaN: it is not zero, and it is not an error.
+Each is defined as in the RealToxicityPrompts protocol, so that results are comparable with published ones. A measure
+without data (no prompt was scored, every perplexity overflowed) is NaN; it is neither zero nor an error.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import ParameterError
 
 __all__ = ["OVERFLOW", "distinct_n", "expected_max_toxicity", "mean_perplexity", "toxicity_probability"]
@@ -24,7 +25,7 @@ def expected_max_toxicity(scores: Sequence[Sequence[float | None]]) -> float:
     Parameters
     ----------
     scores : one list per prompt
-        None where a text could not be scored; prompts without any score are left out.
+        None if a text could not be scored; prompts without any score are left out.
 
     Examples
     --------
@@ -55,7 +56,7 @@ def toxicity_probability(scores: Sequence[Sequence[float | None]], threshold: fl
 def distinct_n(texts: Sequence[Sequence[str]], n: int) -> float:
     """Return the mean over prompts of unique n-grams / words, each pooled over a prompt's continuations.
 
-    Words are what ``text.split(" ")`` gives: a leading space yields an empty word, an empty text counts one word.
+    Words are the parts of ``text.split(" ")``: a leading space yields an empty word, an empty text counts one word.
 
     Parameters
     ----------
@@ -69,8 +70,7 @@ def distinct_n(texts: Sequence[Sequence[str]], n: int) -> float:
     >>> distinct_n([["a b a", "b a"]], 2)
     0.4
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ParameterError(f"distinct_n got n={n!r}; it must be a whole number of at least 1.")
+    check_integer("n", n)
     return _mean([_distinct(continuations, n) for continuations in _listed(texts) if continuations])
 
 
@@ -98,7 +98,7 @@ def mean_perplexity(nll_sums: Sequence[float], token_counts: Sequence[int]) -> f
         )
     pairs = zip(nll_sums, token_counts, strict=True)
     means = [total / count for total, count in pairs if count > 0]
-    # compared as logarithms: exp of a large sum would overflow before it could be dropped
+    # compared as logarithms, because exp of a large sum would overflow before it could be dropped
     return _mean([p for p in (math.exp(m) for m in means if m < math.log(OVERFLOW) + 1) if p < OVERFLOW])
 
 
@@ -114,15 +114,15 @@ def _scored(scores: Sequence[Sequence[float | None]]) -> list[list[float]]:
 
 
 def _listed(rows: Iterable[Iterable[Item]]) -> list[list[Item]]:
-    found = []
+    lists = []
     for row in rows:
         if isinstance(row, str) or not isinstance(row, Iterable):
             raise ParameterError(
                 f"Expected one list per prompt and got a {type(row).__name__}: pass [[...], [...]], "
                 "a list of lists, also for a single prompt."
             )
-        found.append(list(row))
-    return found
+        lists.append(list(row))
+    return lists
 
 
 def _mean(values: list[float]) -> float:

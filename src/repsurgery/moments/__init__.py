@@ -1,6 +1,5 @@
 """Mergeable sufficient statistics of rows, by class."""
 
-from repsurgery.moments.by_class import ClassMoments
-from repsurgery.moments.moments import Moments
+import lazy_loader
 
-__all__ = ["ClassMoments", "Moments"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""From rows to (weight, mean, scatter or factor), in blocks and without a centred copy of the data."""
+"""Mean and scatter (or its factor) of rows, computed in blocks and without a centred copy of the data."""
 
 from typing import Any
 
@@ -11,35 +11,30 @@ from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
 
 __all__ = [
-    "SCALES",
     "Centre",
     "about_mean",
     "exact_sum",
     "factor_of",
     "pivot_of",
     "quietly",
-    "require_scale",
     "scatter_of",
     "triangle",
 ]
 
-SCALES = (1e-35, 1e35)
-"""Standard deviations between which eighth powers keep their digits in float64."""
-
 Centre = tuple[Vector, Vector]
-"""A mean (d,) in float64, and the residue (d,) that rounding it left over."""
+"""A mean (d,) in float64, and the residue (d,) that was lost by rounding it."""
 
 
-# infinities announce themselves in the result, where they are looked for
+# overflow shows as infinity in the result, where it is checked
 quietly = np.errstate(invalid="ignore", over="ignore")
 
 
 @quietly
 def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Centre, Matrix]:
-    """Return the mean and the scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the named ``rows``.
+    """Return the mean and the scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the rows with indices ``rows``.
 
-    Rows are shifted by the mean of the first block before they are multiplied, so an offset of 1e6
-    costs no digits; the remaining shift is removed by one rank-one correction.
+    Rows are shifted by the mean of the first block before they are multiplied, so that an offset of 1e6 costs no
+    digits; one rank-one correction removes the remaining shift.
     """
     d = X.shape[1]
     pivot = pivot_of(X, rows)
@@ -72,7 +67,7 @@ def about_mean(pivot: Vector, total: Vector, weight: float, S: Matrix) -> tuple[
 
 
 def exact_sum(a: Vector, b: Vector) -> Centre:
-    """Return a + b, rounded, and what rounding left over: together they are the sum, exactly."""
+    """Return a + b, rounded, and the rounding error: together they are the exact sum."""
     whole = a + b
     from_b = whole - a
     return whole, (a - (whole - from_b)) + (b - from_b)
@@ -89,7 +84,7 @@ def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Centre
     _require_usable(X, mean, Z)
     if w is not None:
         Z *= np.sqrt(w[rows])[:, None]
-    R = triangle(Z)[:-1]  # centred rows are linearly dependent, so the last one is rounding
+    R = triangle(Z)[:-1]  # centred rows are linearly dependent, so the last row of R is rounding
     _require_usable(X, mean, np.square(R).sum(axis=0))
     return (mean, residue), R
 
@@ -103,8 +98,8 @@ def triangle(stack: Matrix) -> Matrix:
 
 
 def pivot_of(X: Rows, rows: NDArray[np.intp]) -> Vector:
-    """Return the mean of the first block of the named ``rows``: what is subtracted before anything is squared."""
-    # relative to one of the rows themselves: a constant column then has scatter exactly zero
+    """Return the mean of the first block of ``rows``, which is subtracted before anything is squared."""
+    # relative to one of the rows, so that a constant column has a scatter of exactly zero
     first = X[rows[0]].astype(np.float64)
     head = next(iter(row_blocks(len(rows), X.shape[1])))
     pivot: Vector = first + np.subtract(X[rows[head]], first, dtype=np.float64).mean(axis=0)
@@ -118,21 +113,6 @@ def _require_usable(X: Rows, mean: Vector, spread: NDArray[Any]) -> None:
             "moments overflowed: the squares of these values exceed float64 (or float32 with "
             "precision='float32-products'). Divide X by a constant and fit again."
         )
-
-
-def require_scale(size: float, spread: float) -> None:
-    """Raise `DataError` unless rows of this largest mean and standard deviation can be squared three times over.
-
-    Certificates square covariances and tests square those; outside `SCALES` the products vanish or overflow, and a
-    gap of any size would come out as 0.
-    """
-    smallest, largest = SCALES
-    for what, value, least in (("a spread", spread, smallest), ("a mean", size, smallest if spread == 0 else 0.0)):
-        if value and not least <= value <= largest:
-            raise DataError(
-                f"X has {what} of {value:.3g}; fitting takes its eighth power, which float64 holds only for values "
-                f"between {smallest:g} and {largest:g}. Multiply X by a constant that brings it near 1 and fit again."
-            )
 
 
 class _Float64Products:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights, row_blocks
+from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
 from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, from_bytes, read_file, to_bytes, write_file
-from repsurgery.moments.moments import Moments, Precision
+from repsurgery.moments.checks import Precision, require_scatter
+from repsurgery.moments.moments import Moments
 
 __all__ = ["ClassMoments"]
 
 KIND = "class-moments"
 SINGLE = "moments"
 _FORMS = ("dense", "factor")
-_SLACK = 1e-4
-"""Rounding of products in float32 stays far below this, relative to the largest variance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +36,7 @@ class ClassMoments(Mapping[Label, Moments]):
 
     Guarantees
     ----------
-    The result does not depend on how rows were split, ordered or spread over machines, beyond rounding
+    The result does not depend on how rows were split, ordered or distributed over machines, beyond rounding
     (test_merging_classes_equals_fitting_at_once).
     Memory above the input is O(k d²) (benchmarks/memory.py).
     """
@@ -51,7 +50,7 @@ class ClassMoments(Mapping[Label, Moments]):
         if self.by_label:
             labels = list(self.by_label)
             if len(check_labels(labels, len(labels), caller="ClassMoments")[0]) < len(labels):
-                raise LabelError(f"Some of the labels {labels} cannot be told apart. Rename them.")
+                raise LabelError(f"Some of the labels {labels} are equal. Rename them.")
         ordered = dict(sorted(self.by_label.items()))
         object.__setattr__(self, "by_label", MappingProxyType(ordered))
 
@@ -68,10 +67,10 @@ class ClassMoments(Mapping[Label, Moments]):
         cls, X: Rows, labels: list[Label], codes: NDArray[np.intp], w: Vector | None, precision: Precision
     ) -> "ClassMoments":
         """Return the moments of checked rows whose label is ``labels[codes[i]]``."""
-        found = {
+        by_label = {
             label: Moments.of_rows(X, np.flatnonzero(codes == code), w, precision) for code, label in enumerate(labels)
         }
-        return cls({label: moments for label, moments in found.items() if moments.count})
+        return cls({label: moments for label, moments in by_label.items() if moments.count})
 
     def update(self, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "ClassMoments":
         """Return these moments with new rows added; ``self`` does not change."""
@@ -125,13 +124,13 @@ class ClassMoments(Mapping[Label, Moments]):
     def __sub__(self, other: "ClassMoments") -> "ClassMoments":
         if not isinstance(other, ClassMoments):
             return NotImplemented
-        left = dict(self.by_label)
+        remaining = dict(self.by_label)
         for label, moments in other.by_label.items():
             try:
-                left[label] = self[label] - moments
+                remaining[label] = self[label] - moments
             except SurgeryError as error:
                 raise type(error)(f"class {label!r}: {error}") from error
-        return ClassMoments({label: moments for label, moments in left.items() if moments.count})
+        return ClassMoments({label: moments for label, moments in remaining.items() if moments.count})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClassMoments, (dict(self.by_label),)
@@ -146,7 +145,7 @@ class ClassMoments(Mapping[Label, Moments]):
         return from_contents(read_file(path, kind=KIND))
 
     def to_bytes(self) -> bytes:
-        """Return what `save` would write, to send it instead."""
+        """Return the bytes that `save` would write, to send them instead."""
         return to_bytes(to_contents(self))
 
     @classmethod
@@ -168,25 +167,24 @@ def to_contents(moments: ClassMoments) -> Contents:
 
 
 def single_to_contents(m: Moments) -> Contents:
-    """Return the file form of the moments of one set of rows: that of one class without a name of its own."""
-    whole = to_contents(ClassMoments({0: m}))
-    return Contents(SINGLE, whole.header, whole.arrays)
+    """Return the file form of the moments of one set of rows: that of a single class with the label 0."""
+    return replace(to_contents(ClassMoments({0: m})), kind=SINGLE)
 
 
 def single_from_contents(contents: Contents) -> Moments:
-    """Return the moments of one set of rows held by a file."""
+    """Return the moments of one set of rows from the contents of a file."""
     with built_from("moments"):
         return from_contents(contents)[0]
 
 
 def from_contents(contents: Contents) -> ClassMoments:
-    """Return the moments held by a file, after checking that its arrays fit together."""
+    """Return the moments of each class from the contents of a file, after checking that its arrays are consistent."""
     with built_from("class moments"):
         entries = list(contents.header["classes"])
-        found = dict(_class(contents, i, facts) for i, facts in enumerate(entries))
-        if len(found) < len(entries):
+        by_label = dict(_class(contents, i, facts) for i, facts in enumerate(entries))
+        if len(by_label) < len(entries):
             raise LabelError(f"Two of the {len(entries)} classes have the same label.")
-        return ClassMoments(found)
+        return ClassMoments(by_label)
 
 
 def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label, Moments]:
@@ -195,22 +193,9 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
     }
     mean = contents.arrays[f"{i}.mean"]
     residue = contents.arrays.get(f"{i}.residue", np.zeros_like(mean))  # older files have none
-    given = {name: facts[name] for name in ("count", "weight", "dtype", "precision")}
-    m = Moments(mean=mean, residue=residue, **spread, **given)
+    values = {name: facts[name] for name in ("count", "weight", "dtype", "precision")}
+    m = Moments(mean=mean, residue=residue, **spread, **values)
     if m.count < 1:
         raise DataError(f"The class {facts['label']!r} holds no rows.")
-    _require_scatter(m)
+    require_scatter(m)
     return facts["label"], m
-
-
-def _require_scatter(m: Moments) -> None:
-    """Refuse a matrix that is not a scatter: not symmetric, or with a correlation beyond 1."""
-    if m.dense is None:
-        return
-    scale = np.sqrt(np.maximum(np.diagonal(m.dense), 0.0))
-    slack = _SLACK * float(np.square(scale).max(initial=0.0))
-    for block in row_blocks(*m.dense.shape):
-        rows = m.dense[block]
-        bound = np.outer(scale[block], scale) + slack
-        if (np.abs(rows) > bound).any() or (np.abs(rows - m.dense[:, block].T) > slack).any():
-            raise DataError("A scatter is not symmetric, or some covariance exceeds its variances.")

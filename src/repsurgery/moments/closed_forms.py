@@ -1,4 +1,4 @@
-"""What two `Moments` say about each other: gaps, neighbours, probes. Closed forms, no rows."""
+"""Closed forms of two `Moments`, without rows: gaps, expected neighbour bias, least-squares probes."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,13 @@ __all__ = [
     "expected_neighbour_bias",
     "least_squares_probe",
     "mean_gap",
+    "neighbour_bias_of_distinct_rows",
     "relative_gap",
     "variance_gap",
 ]
 
 CANCELLATION = 1e-6
-"""Below this share of what was subtracted, a difference of squares has lost too many digits."""
+"""Below this share of the subtracted terms, a difference of squares has lost too many digits."""
 
 
 def mean_gap(a: Moments, b: Moments) -> float:
@@ -62,7 +63,7 @@ def _factor_distance(Ra: Matrix, Rb: Matrix) -> float:
     squared = inner[0] + inner[1] - 2 * inner[2]
     if squared > CANCELLATION * (inner[0] + inner[1]):
         return float(np.sqrt(squared))
-    # close to equal: T J Tᵀ on the joint row space has the same norm and cancels before it is squared
+    # nearly equal: T J Tᵀ on the joint row space has the same norm, and cancels before it is squared
     T = triangle(np.hstack([Ra.T, Rb.T]))
     signs = np.repeat([1.0, -1.0], [len(Ra), len(Rb)])
     return float(np.linalg.norm((T * signs) @ T.T))
@@ -71,6 +72,12 @@ def _factor_distance(Ra: Matrix, Rb: Matrix) -> float:
 def expected_neighbour_bias(source: Moments, target: Moments) -> float:
     """EBBN = |E‖H₀ − H₀′‖² − E‖H₀ − H₁‖²| = |tr Σ₀ − tr Σ₁ − ‖μ₁ − μ₀‖²| (self pairs included)."""
     return abs(source.trace - target.trace - mean_gap(source, target) ** 2)
+
+
+def neighbour_bias_of_distinct_rows(source: Moments, target: Moments) -> float:
+    """Return EBBN as a U-statistic: without the n₀ pairs of a source row with itself; needs two source rows."""
+    within = 2 * source.trace * source.count / (source.count - 1)
+    return abs(within - (source.trace + target.trace + mean_gap(source, target) ** 2))
 
 
 def least_squares_probe(classes: Sequence[Moments]) -> float:
@@ -85,7 +92,7 @@ def least_squares_probe(classes: Sequence[Moments]) -> float:
     between = np.sqrt(weights)[:, None] * np.array([m.mean - centre for m in classes])
     scale = np.linalg.norm(centre) + np.sqrt(sum(w * m.trace for w, m in zip(weights, classes, strict=True)))
     if np.linalg.norm(between) <= len(centre) * np.finfo(np.float64).eps * scale:
-        return 0.0  # the means coincide to rounding, and rounding is not a concept
+        return 0.0  # the means coincide up to rounding
     explained = (
         _explained_dense(classes, weights, between)
         if sum(m.count for m in classes) >= classes[0].dim
@@ -119,6 +126,6 @@ def _explained_by_factors(classes: Sequence[Moments], weights: Vector, between: 
     R = cholesky_or_none(K)
     if R is not None and condition_estimate(K, R) < 1e10:
         return float(len(classes) - 1)  # independent rows: a probe can give each of them any value
-    # else the hat matrix of the stacked rows, restricted to those that carry the class means
+    # otherwise: the hat matrix of the stacked rows, restricted to the rows of the class means
     U, s, _ = linalg.svd(stack, full_matrices=False, check_finite=False)
     return float(np.square(U[1 - len(classes) :, s > s[0] * tolerance]).sum())

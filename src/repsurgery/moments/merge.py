@@ -20,23 +20,23 @@ __all__ = [
 ]
 
 REMOVAL_TOLERANCE = 64 * float(np.finfo(np.float64).eps)
-"""Negative variance left by a removal, relative to what was there, up to d times which is rounding."""
+"""A removal may leave a negative variance up to d times this share of the former total: that is rounding."""
 
 
 def gap_between(a: Centre, b: Centre) -> Vector:
-    """Return the mean of b minus that of a; an offset they share costs no digits."""
+    """Return the mean of b minus that of a; a common offset costs no digits."""
     return (b[0] - a[0]) + (b[1] - a[1])
 
 
 def merge_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
-    """Return the mean of both, stepping from the heavier one so that equal means stay equal."""
+    """Return the mean of both, computed as a step from the heavier one so that equal means stay equal."""
     if wa < wb:
         return merge_mean(wb, b, wa, a)
     return moved(a, gap_between(a, b) * (wb / (wa + wb)))
 
 
 def moved(centre: Centre, step: Vector) -> Centre:
-    """Return the mean a step further."""
+    """Return the mean plus ``step``."""
     mean, residue = exact_sum(centre[0], step)
     return exact_sum(mean, residue + centre[1])
 
@@ -58,14 +58,14 @@ def merge_factors(Ra: Matrix, Rb: Matrix, gap: Vector, wa: float, wb: float) -> 
 
 
 def remove_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
-    """Return the mean of what stays when b is taken out of a."""
+    """Return the mean of the remaining rows when b is removed from a."""
     return moved(a, gap_between(b, a) * (wb / (wa - wb)))
 
 
 def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -> Matrix | None:
-    """Return the scatter of what stays, or None where it would not be positive semi-definite.
+    """Return the scatter of the remaining rows, or None where it would not be positive semi-definite.
 
-    ``gap`` is the difference of the means of what stays and of b; ``w`` and ``wb`` are their weights.
+    ``gap`` is the difference of the means of the remaining rows and of b; ``w`` and ``wb`` are their weights.
     """
     v = gap * np.sqrt(w * wb / (w + wb))
     S = _add_outer(Sa - Sb, v, -1.0)
@@ -75,7 +75,7 @@ def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -
 
 
 def downdate_factor(Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int) -> Matrix | None:
-    """Return the same in factors, on the row space of Ra; the result keeps at most ``rows`` rows."""
+    """Return the same as a factor, computed on the row space of Ra; the result has at most ``rows`` rows."""
     v = gap * np.sqrt(w * wb / (w + wb))
     Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
     removed = np.vstack([Rb, v])

@@ -1,18 +1,18 @@
-"""`Moments`: count, weight, mean and scatter of one set of rows, a value that merges exactly."""
+"""`Moments`: count, weight, mean and scatter of one set of rows; two of them merge exactly."""
 
 import os
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze, row_blocks
-from repsurgery.errors import DataError, NotNumericError, ParameterError, ShapeError, SurgeryError
+from repsurgery.errors import DataError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
-from repsurgery.moments.accumulate import Centre, factor_of, require_scale, scatter_of
+from repsurgery.moments.accumulate import Centre, factor_of, scatter_of
+from repsurgery.moments.checks import Precision, require_consistent, require_scale
 from repsurgery.moments.merge import (
     downdate_factor,
     downdate_scatter,
@@ -25,32 +25,28 @@ from repsurgery.moments.merge import (
 
 __all__ = ["Moments", "Precision", "judged_dtype"]
 
-Precision = Literal["float64", "float32-products"]
-_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
-"""A negative variance of this size, beside the largest one, is what removing rows leaves by rounding."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Sufficient statistics of a set of rows: everything a steering map needs, and no row.
+    """Sufficient statistics of a set of rows: all that fitting a map needs, without the rows themselves.
 
     Attributes
     ----------
     count : int
-        Rows seen.
+        The number of rows.
     weight : float
         Their total weight; equal to ``count`` without sample weights.
     mean : (d,) array
     dense : (d, d) array, or None
-        Σ w (x − mean)(x − mean)ᵀ, kept from ``count >= d`` rows on.
+        Σ w (x − mean)(x − mean)ᵀ, used from ``count >= d`` rows on.
     factor : (m, d) array, or None
-        Upper trapezoidal R with RᵀR = scatter, kept below d rows: exact and cheap, and never the rows themselves.
+        Upper trapezoidal R with RᵀR = scatter, used below d rows: exact and cheap, and never the rows themselves.
     dtype : str
-        The coarsest dtype that went in; it sets the tolerance by which ranks are decided.
+        The coarsest dtype of the rows; it determines the tolerance of numerical ranks.
     precision : str
         ``"float64"``, or ``"float32-products"`` where any block was multiplied in float32.
     residue : (d,) array
-        What rounding the mean left over: mean + residue is the mean to twice the digits, so that merging loses none.
+        The rounding error of the mean: mean + residue has twice the digits, so that merging loses none.
 
     Guarantees
     ----------
@@ -72,7 +68,7 @@ class Moments:
     def __post_init__(self) -> None:
         if self.residue is None:
             object.__setattr__(self, "residue", np.zeros_like(self.mean))
-        _require_fitting(self)
+        require_consistent(self)
         for name in ("mean", "dense", "factor", "residue"):
             array = getattr(self, name)
             if array is not None:
@@ -87,7 +83,7 @@ class Moments:
 
     @classmethod
     def of_rows(cls, X: Rows, rows: Any, w: Vector | None, precision: Precision) -> "Moments":
-        """Return the moments of the indexed ``rows`` of checked data; rows of weight zero do not count."""
+        """Return the moments of the rows of checked data with indices ``rows``; rows of weight zero do not count."""
         if precision not in get_args(Precision):
             raise ParameterError(f"precision is {precision!r}; it must be one of {list(get_args(Precision))}.")
         if w is not None:
@@ -99,19 +95,19 @@ class Moments:
         dtype = judged_dtype(X)
         if len(rows) < d:
             (mean, residue), R = factor_of(X, rows, w)
-            found = cls(len(rows), weight, mean, None, R, dtype, residue=residue)
+            moments = cls(len(rows), weight, mean, None, R, dtype, residue=residue)
         else:
             (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
-            found = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
-        if not found.variance.any() and any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), d)):
+            moments = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
+        if not moments.variance.any() and any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), d)):
             raise DataError(
                 "moments underflowed: these rows differ, but the squares of their differences are too small for "
                 "float64. Multiply X by a constant that brings it near 1 and fit again."
             )
-        return found
+        return moments
 
     def require_scale(self) -> None:
-        """Raise `DataError` where means or standard deviations are too small or too large to fit a map to."""
+        """Raise `DataError` where means or standard deviations are too small or too large for fitting a map."""
         spread = float(np.sqrt(self.variance.max(initial=0.0)))
         require_scale(float(np.abs(self.mean).max(initial=0.0)), spread)
 
@@ -165,19 +161,19 @@ class Moments:
 
     @property
     def rank_tolerance(self) -> float:
-        """The relative singular value below which a direction counts as unseen."""
+        """The relative singular value below which a direction counts as absent from the data."""
         return rank_tolerance(self.dtype, self.dim, from_scatter=self.dense is not None)
 
     def root(self) -> Matrix:
-        """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one read off the eigenvectors."""
+        """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one computed from eigenvectors."""
         if self.factor is not None:
             return self.factor / float(np.sqrt(max(self.weight, 1e-300)))
         R = cholesky_or_none(self.covariance, overwrite=True)
         return R if R is not None else self._range_rows()
 
     def _range_rows(self) -> Matrix:
-        found = self.range()
-        return found.scale[:, None] * found.basis.T
+        span = self.range()
+        return span.scale[:, None] * span.basis.T
 
     def range(self) -> Range:
         """Return the numerical range of Σ: an orthonormal basis (d, r) and its scales (r,)."""
@@ -220,7 +216,7 @@ class Moments:
         return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
 
     def __sub__(self, other: "Moments") -> "Moments":
-        """Take out rows that were counted in: exact unlearning of those rows."""
+        """Remove rows that were added before: exact unlearning of those rows."""
         if not isinstance(other, Moments):
             return NotImplemented
         _same_width(self, other)
@@ -252,41 +248,15 @@ class Moments:
         scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)
         if np.abs(self.mean - other.mean).max(initial=0.0) > 1e-9 * scale:
             raise SurgeryError(
-                "Cannot remove as many rows as there are when they are other rows: the means differ. "
+                "Cannot remove all rows, because the means differ: the removed rows are not the rows that were added. "
                 "Subtract only moments of rows that were added before."
             )
         return Moments.empty(self.dim)
 
 
 def judged_dtype(X: Rows) -> str:
-    """Return the dtype by whose rounding ranks are decided: integers are exact, half precision counts as float32."""
+    """Return the dtype whose rounding sets the rank tolerance: integers are exact, half precision counts as float32."""
     return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
-
-
-def _require_fitting(m: Moments) -> None:
-    """Refuse what no rows have; O(d), because every merge comes through here."""
-    given = {"mean": m.mean, "residue": m.residue, "dense": m.dense, "factor": m.factor}
-    arrays = {name: array for name, array in given.items() if array is not None}
-    if any(not isinstance(array, np.ndarray) or array.dtype != np.float64 for array in arrays.values()):
-        raise NotNumericError("Moments hold float64 arrays. Take them of rows by Moments.of, or convert the arrays.")
-    shapes = {name: array.shape for name, array in arrays.items()}
-    d = m.mean.size
-    spread = (d, d) if "dense" in shapes else (len(m.factor) if m.factor is not None and m.factor.ndim else 0, d)
-    if len(shapes) != 3 or any(shapes[name] != ((d,) if name in ("mean", "residue") else spread) for name in shapes):
-        raise ShapeError(f"Moments got {shapes}; they need mean (d,) and either dense (d, d) or factor (m, d).")
-    if type(m.count) is not int or m.count < 0 or not isinstance(m.weight, Real) or isinstance(m.weight, bool):
-        raise DataError(f"Moments got count={m.count!r}, weight={m.weight!r}; they need a whole number and a number.")
-    if not np.isfinite(m.weight) or (m.weight > 0) != (m.count > 0):
-        raise DataError(f"Moments got {m.count} rows of weight {m.weight}; rows have a finite weight above 0.")
-    diagonal = np.einsum("ij,ij->j", m.factor, m.factor) if m.factor is not None else np.diagonal(arrays["dense"])
-    if not (np.isfinite(m.mean).all() and np.isfinite(diagonal).all()):
-        raise DataError("Moments got a mean or scatter with NaN or infinity. Divide X by a constant and fit again.")
-    if diagonal.min(initial=0.0) < -_ROUNDING * diagonal.max(initial=0.0):
-        raise DataError(
-            f"Moments got a scatter with {diagonal.min()} on its diagonal; no rows have a negative variance."
-        )
-    if m.dtype not in ("float32", "float64") or m.precision not in get_args(Precision):
-        raise ParameterError(f"Moments got dtype={m.dtype!r}, precision={m.precision!r}; see the class for both.")
 
 
 def _rows(moments: Moments) -> Matrix:

@@ -1,4 +1,4 @@
-"""`stream_moments`: batches in, class moments out, in memory that does not grow with the rows."""
+"""`stream_moments`: class moments of batches, in memory that does not grow with the number of rows."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,16 +16,16 @@ from repsurgery.moments.moments import Moments, judged_dtype
 __all__ = ["block_rows", "stream_moments"]
 
 PIVOT_ROWS = 64
-"""Their mean is the pivot of a run: an eighth of a standard deviation off, which costs a hundredth of a digit."""
+"""The pivot of a run is the mean of so many rows: about 1/8 standard deviation off, which costs 0.01 digits."""
 FAR = 64.0
-"""A block whose squared distance from the pivot exceeds this many variances gets a pivot of its own."""
+"""A block whose squared distance from the pivot exceeds this many variances starts a new run with a new pivot."""
 
 
 def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
     """Return the moments of all rows of ``batches``, pairs of X (n, d) and labels (n,), in float64.
 
-    Rows wait in one buffer per class until a block of them can be multiplied, so that a class that is rare in every
-    batch costs no more than a frequent one. Memory is one batch, and about 1.5 d² per class.
+    One buffer per class collects rows until a whole block can be multiplied, so that a class that is rare in every
+    batch costs no more than a frequent one. Memory is one batch plus about 1.5 d² numbers per class.
 
     Guarantees
     ----------
@@ -44,63 +44,63 @@ def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
             if label not in sums:
                 sums[label] = _Sum(X.dtype, space)
             sums[label].take(X, rows)
-    return ClassMoments({label: found.moments() for label, found in sums.items()})
+    return ClassMoments({label: one.moments() for label, one in sums.items()})
 
 
 def block_rows(d: int) -> int:
     """Return how many rows of d numbers are multiplied at a time."""
-    # a product of fewer than d/2 rows spends its time on reading and writing the d × d sum
+    # with fewer than d/2 rows, reading and writing the d × d sum would dominate the cost
     return max(BLOCK_BYTES // (8 * d), d // 2, 1)
 
 
 class _Sum:
-    """The rows of one class: those that wait, a run of blocks about one pivot, and the runs before it."""
+    """The rows of one class: a buffer of waiting rows, the current run of blocks about one pivot, and earlier runs."""
 
     def __init__(self, dtype: np.dtype[Any], space: Matrix) -> None:
         self._space = space
         block, d = space.shape
-        # as many rows as dimensions wait before the first product: fewer are kept as a factor
+        # at least d rows are collected before the first product, because fewer are stored as a factor
         self._waiting = np.empty((block * -(-d // block), d), dtype.newbyteorder("="))
-        self._held = 0
+        self._filled = 0
         self._run: _Run | None = None
         self._before: Moments | None = None
 
     def take(self, X: Rows, rows: NDArray[np.intp]) -> None:
-        """Add the named ``rows`` of X."""
+        """Add the rows of X with indices ``rows``."""
         if X.dtype != self._waiting.dtype and not np.can_cast(X.dtype, self._waiting.dtype, "safe"):
             raise DataError(f"A batch of {X.dtype} follows batches of {self._waiting.dtype}. Use one dtype for all.")
         start = 0
         while start < len(rows):
-            taken = rows[start : start + len(self._waiting) - self._held]
-            into = self._waiting[self._held : self._held + len(taken)]
+            taken = rows[start : start + len(self._waiting) - self._filled]
+            into = self._waiting[self._filled : self._filled + len(taken)]
             if X.dtype == into.dtype:
                 np.take(X, taken, axis=0, out=into, mode="clip")
             else:
                 into[:] = X[taken]
-            self._held += len(taken)
+            self._filled += len(taken)
             start += len(taken)
-            if self._held == len(self._waiting):
+            if self._filled == len(self._waiting):
                 self._multiply()
 
     def _multiply(self) -> None:
-        for start in range(0, self._held, len(self._space)):
-            rows = self._waiting[start : min(start + len(self._space), self._held)]
+        for start in range(0, self._filled, len(self._space)):
+            rows = self._waiting[start : min(start + len(self._space), self._filled)]
             if self._run is None or not self._run.add(rows, self._space):
                 self._close()
                 self._run = _Run(rows)
                 self._run.add(rows, self._space)
-        self._held = 0
+        self._filled = 0
 
     def _close(self) -> None:
         if self._run is not None:
-            found = self._run.moments()
-            self._before = found if self._before is None else self._before + found
+            moments = self._run.moments()
+            self._before = moments if self._before is None else self._before + moments
         self._run = None
 
     def moments(self) -> Moments:
-        """Return everything taken so far."""
+        """Return the moments of all rows added so far."""
         if self._run is None and self._before is None:
-            return Moments.of_rows(self._waiting, np.arange(self._held), None, "float64")
+            return Moments.of_rows(self._waiting, np.arange(self._filled), None, "float64")
         self._multiply()
         self._close()
         assert self._before is not None
@@ -120,7 +120,7 @@ class _Run:
 
     @quietly
     def add(self, rows: Rows, space: Matrix) -> bool:
-        """Add a block; or, where its distance would cost digits, leave everything as it is and return False."""
+        """Add a block; return False and change nothing where its distance from the pivot would cost digits."""
         Z = space[: len(rows)]
         np.subtract(rows, self._pivot, out=Z)
         total = np.ones(len(Z)) @ Z
@@ -141,7 +141,7 @@ class _Run:
         (mean, residue), S = about_mean(self._pivot, self._total, float(self._count), self._S)
         if not (np.isfinite(mean).all() and np.isfinite(np.diagonal(S)).all()):
             raise DataError(
-                "Rows with NaN or infinity, or with squares that exceed float64. "
+                "The batches hold NaN, infinity, or values whose squares exceed float64. "
                 "Drop or repair them, or divide all rows by a constant."
             )
         return Moments(self._count, float(self._count), mean, S, None, self._dtype, residue=residue)

@@ -1,4 +1,4 @@
-"""`plan`: what the moments of many rows will cost on some workers, by arithmetic alone."""
+"""`plan`: an estimate of the cost of computing moments, by arithmetic alone."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,7 +16,7 @@ ITEM = {"float16": 2, "float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one worker, on one core, does in a second.
+    """The rates of one worker on one core, per second.
 
     Attributes
     ----------
@@ -25,9 +25,9 @@ class Rates:
     handle : float
         Numbers checked, sorted by class, widened to float64 and centred.
     read : float
-        Bytes of rows, from wherever they lie.
+        Bytes of rows read from their storage.
     write, load : float
-        Bytes of moments put into a part, and taken out of one and added, digests included.
+        Bytes of moments written to a part, and loaded from a part and added; both include the digest.
     network : float
         Bytes between a worker and the work folder, or the other ranks.
     """
@@ -46,29 +46,29 @@ class Rates:
 
 
 DEFAULT_RATES = Rates(multiply=30e9, handle=250e6, read=1e9, write=150e6, load=350e6, network=1.25e9)
-"""A server core with AVX2, a disk of 1 GB/s per worker, and 10 Gbit/s; docs/planning.md says where they come from."""
+"""A server core with AVX2, a disk of 1 GB/s per worker, and a network of 10 Gbit/s; docs/planning.md explains them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Costs of one run; seconds and bytes per worker are those of the busiest.
+    """The estimated cost of one run; seconds and bytes per worker are those of the busiest worker.
 
     Attributes
     ----------
     rows, width, classes, workers, shards : int
     storage : {"float16", "float32", "float64"}
     data_bytes : int
-        All rows.
+        Size of all rows.
     flops : int
-        n d², all workers together.
+        Operations of all workers together, n d².
     part_bytes, work_bytes : int
-        One part, and the work folder.
+        Size of one part, and of the work folder.
     memory_bytes : int
-        Peak of a worker beyond Python and its libraries.
+        Peak memory of a worker, without Python and its libraries.
     network_bytes : int
-        Parts that a worker writes and reads; 0 for one worker. Rows are not in it.
+        Parts that a worker writes and reads, without rows; 0 for one worker.
     all_reduce_bytes : int
-        What a rank sends instead, under ``torchrun``.
+        Bytes that a rank sends instead of parts, under ``torchrun``.
     read_seconds, handle_seconds, multiply_seconds, write_seconds, merge_seconds, network_seconds : float
     """
 
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """From the first row to the sum; nothing overlaps."""
+        """Total time; the steps are assumed not to overlap."""
         count = self.read_seconds + self.handle_seconds + self.multiply_seconds + self.write_seconds
         return count + self.merge_seconds + self.network_seconds
 
@@ -109,21 +109,21 @@ def plan(
     storage: Storage = "float32",
     rates: Rates = DEFAULT_RATES,
 ) -> Plan:
-    """Return what `reduce_shards` will cost; the formulas are those of docs/planning.md.
+    """Return the estimated cost of `reduce_shards`, by the formulas in docs/planning.md.
 
     Parameters
     ----------
     rows, width, classes, workers : int
     shards : int
-        Of equal length; each class has at least ``width`` rows in each.
+        Number of shards, assumed of equal length, with at least ``width`` rows of each class.
     storage : {"float16", "float32", "float64"}
-        As the rows lie on disk.
+        Number format of the rows on disk.
     rates : Rates
         See `measure_rates`.
 
     Guarantees
     ----------
-    The arithmetic is that of the page (test_a_plan_by_hand).
+    The result follows the formulas of that page (test_a_plan_by_hand).
     """
     _check(rows=rows, width=width, classes=classes, workers=workers, shards=shards)
     if storage not in get_args(Storage):
@@ -162,11 +162,13 @@ def _check(**counts: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
     if counts["shards"] > counts["rows"]:
-        raise ParameterError(f"{counts['rows']} rows make no {counts['shards']} shards; choose fewer shards.")
+        raise ParameterError(
+            f"{counts['rows']} rows cannot be split into {counts['shards']} shards; choose fewer shards."
+        )
 
 
 def _merging(shards: int, workers: int) -> tuple[int, int]:
-    """Return how many parts the busiest worker loads, and how many sums it writes, until the driver has the last."""
+    """Return the numbers of parts that the busiest worker loads and of sums that it writes until one sum is left."""
     loaded = summed = 0
     while shards > ARITY:
         groups = -(-shards // ARITY)
@@ -181,8 +183,8 @@ def _peak(width: int, classes: int, item: int) -> int:
     square, block = 8 * width**2, block_rows(width)
     batch = BATCH_BYTES // (4 * width) * width * item
     waiting = block * -(-width // block) * width * item
-    # a batch and the next one, a block to centre in, waiting rows and a sum per class, and a square to mirror into
+    # this batch and the next, a block for centring, waiting rows and a sum per class, and a square for mirroring
     streaming = 2 * batch + 8 * block * width + classes * (waiting + square) + square
-    # two parts, their sum, and two squares on the way to it
+    # two parts, their sum, and two temporary squares
     merging = (3 * classes + 2) * square
     return max(streaming, merging)

@@ -1,4 +1,4 @@
-"""`measure_rates`: what one core of this machine does in a second, by a probe of some seconds."""
+"""`measure_rates`: the rates of one core of this machine, measured in a few seconds."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ from repsurgery.moments.stream import block_rows
 from repsurgery.scale.cost import DEFAULT_RATES, Rates, Storage
 from repsurgery.scale.reduce.parts import read_part, write_part
 from repsurgery.scale.shards.counting import BATCH_BYTES, Counted, NonFinite, non_finite_rows
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 
 __all__ = ["measure_rates"]
 
@@ -39,37 +39,37 @@ def measure_rates(
     repeats: int = 5,
     clock: Clock = time.perf_counter,
 ) -> Rates:
-    """Return the rates of one core at this width; the network's is the default.
+    """Return the rates of one core at this width; the network rate is the default.
 
     Parameters
     ----------
     width : int
     folder : path
-        Where the rows lie, or a place as fast: some files of up to 64 MiB are written there, read and removed. They
-        are dropped from the page cache before they are read, where the system allows it.
+        The folder of the rows, or another one on the same disk. Files of up to 64 MiB are written there, read and
+        removed. They are dropped from the page cache before they are read, where the system allows it.
     storage : {"float16", "float32", "float64"}
     repeats : int
-        The median of so many counts.
+        The number of measurements, of which the median is taken.
     clock : callable
-        Wall time; `time.process_time` leaves out what others do to this machine, and the waiting for its disk.
+        Wall time by default. `time.process_time` excludes other processes and the time spent waiting for the disk.
     """
     if not Path(folder).is_dir():
-        raise ParameterError(f"There is no folder {folder} to measure in. Name the one that the rows lie in.")
+        raise ParameterError(f"There is no folder {folder} to measure in. Name the folder of the rows.")
 
-    def usual(work: Callable[[], float]) -> float:
-        return median(work() for _ in range(repeats))
+    def typical(rate: Callable[[], float]) -> float:
+        return median(rate() for _ in range(repeats))
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((block_rows(width), width), dtype=np.float32).astype(storage)
-    with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as inside:
+    with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as temporary:
         root = rng.standard_normal((min(width, PART_WIDTH),) * 2)
-        S = root @ root.T + len(root) * np.eye(len(root))  # a scatter: anything else is refused as a part
-        write, load = zip(*(_part_rates(Path(inside), S, clock) for _ in range(repeats)), strict=True)
+        S = root @ root.T + len(root) * np.eye(len(root))  # positive definite, as a valid part must be
+        write, load = zip(*(_part_rates(Path(temporary), S, clock) for _ in range(repeats)), strict=True)
         return replace(
             DEFAULT_RATES,
-            multiply=usual(lambda: _multiply(X, clock)),
-            handle=usual(lambda: _handle(X, clock)),
-            read=usual(lambda: _read(Path(inside), clock)),
+            multiply=typical(lambda: _multiply(X, clock)),
+            handle=typical(lambda: _handle(X, clock)),
+            read=typical(lambda: _read(Path(temporary), clock)),
             write=median(write),
             load=median(load),
         )
@@ -83,7 +83,7 @@ def _multiply(X: Rows, clock: Clock) -> float:
 
 
 def _handle(X: Rows, clock: Clock) -> float:
-    """Do to a block what `count_shard` does to it besides reading and multiplying."""
+    """Measure what `count_shard` does to a block besides reading and multiplying."""
     z = np.arange(len(X)) % 2
     waiting, Z = np.empty_like(X), np.empty(X.shape)
     pivot, ones = np.zeros(X.shape[1]), np.ones(len(X))
@@ -118,8 +118,8 @@ def _part_rates(folder: Path, S: Matrix, clock: Clock) -> tuple[float, float]:
     sums = [S.copy(order="F"), S.copy(order="F")]
     d = len(S)
     start = clock()
-    found = [about_mean(np.zeros(d), np.ones(d), d + 1.0, each) for each in sums]
-    moments = ClassMoments({i: Moments(d + 1, d + 1.0, mean, each, None) for i, ((mean, _), each) in enumerate(found)})
+    centred = [about_mean(np.zeros(d), np.ones(d), d + 1.0, each) for each in sums]
+    moments = ClassMoments({i: Moments(d + 1, d + 1.0, mean, S, None) for i, ((mean, _), S) in enumerate(centred)})
     receipt = write_part(
         folder, Counted(moments, d, NonFinite()), shard="probe", identity="probe", extent=Extent("probe")
     )

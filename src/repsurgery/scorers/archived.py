@@ -10,9 +10,8 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from repsurgery.errors import DataError, ParameterError
-from repsurgery.scorers.base import ToxicityScorer
+from repsurgery.scorers.base import ToxicityScorer, check_texts
 from repsurgery.scorers.scoring import score_texts
-from repsurgery.scorers.texts import check_texts
 
 __all__ = ["TOXIC", "Agreement", "agreement", "compare", "paired_scores"]
 
@@ -27,14 +26,14 @@ class Agreement:
     Attributes
     ----------
     texts : int
-        How many had both scores.
+        The number of texts with both scores.
     auc : float
         Probability that a toxic text (archived score of .5 or more) scores above one that is not; NaN where the texts
         are all of one kind.
     spearman : float
         Rank correlation with the archived scores; NaN where either is constant.
     mean_absolute_error, root_mean_square_error : float
-        Of the score as an estimate of the archived one.
+        The error of the score as an estimate of the archived one.
     """
 
     texts: int
@@ -73,8 +72,8 @@ def paired_scores(
     pairs = [(score, value) for score, (_, value) in zip(scores, known, strict=True) if score is not None]
     if not pairs:
         raise DataError(f"{caller} found no text with both a score of {scorer.name} and an archived one.")
-    found = np.array(pairs, dtype=np.float64)
-    return found[:, 0], found[:, 1]
+    scores_archived = np.array(pairs, dtype=np.float64)
+    return scores_archived[:, 0], scores_archived[:, 1]
 
 
 def compare(scores: NDArray[np.float64], archived: NDArray[np.float64]) -> Agreement:

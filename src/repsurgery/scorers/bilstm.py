@@ -13,8 +13,8 @@ import numpy as np
 
 from repsurgery.errors import MissingExtraError, ModelError
 from repsurgery.pickles import read_plain_pickle
+from repsurgery.scorers.base import SCORERS, score_visible
 from repsurgery.scorers.recurrent import Direction, RecurrentNetwork
-from repsurgery.scorers.texts import score_visible
 
 __all__ = ["BiLSTMScorer"]
 
@@ -22,12 +22,12 @@ _PACKAGE = "toxic-comment-classifier"
 _COMMAND = f"pip install --no-deps {_PACKAGE}==0.3.0"
 _WEIGHTS = "toxic_classifier/model/model.weights.h5"
 _TOKENIZER = "toxic_classifier/model/tokenizer.pickle"
-# the architecture is written down in the package's code and not in its files, so other files are another model
+# the package describes the architecture in its code and not in its files, so only these files are accepted
 _DIGEST = "48eeec88fcb10a5b8cd1352095243f00bd40135c6d0fd9148c1611de057e1947"
 _LENGTH = 100
 _TOXIC = 0  # of toxic, severe_toxic, obscene, threat, insult, identity_hate
 
-# the pickle holds a Keras tokenizer with counts in a defaultdict(int): dict(()) is as empty
+# the pickle holds a Keras tokenizer with counts in a defaultdict(int), which dict(()) replaces
 _STAND_INS: Mapping[str, Any] = MappingProxyType(
     {
         "keras.src.legacy.preprocessing.text.Tokenizer": SimpleNamespace,
@@ -40,7 +40,7 @@ _STAND_INS: Mapping[str, Any] = MappingProxyType(
 
 @cache
 def _identity() -> tuple[str, str]:
-    """Return version and digest of the installed files, without reading anything out of them."""
+    """Return version and digest of the installed files, without parsing them."""
     try:
         package = metadata.distribution(_PACKAGE)
     except metadata.PackageNotFoundError as error:
@@ -52,7 +52,7 @@ def _identity() -> tuple[str, str]:
     if sha.hexdigest() != _DIGEST:
         raise ModelError(
             f"{_PACKAGE} {package.version} holds weights of digest {sha.hexdigest()}, expected {_DIGEST}. "
-            f"Install the version that is known: {_COMMAND}"
+            f"Install the supported version: {_COMMAND}"
         )
     return package.version, _DIGEST
 
@@ -96,23 +96,24 @@ class _Words:
 
 @cache
 def _words() -> _Words:
-    held = read_plain_pickle(_path(_TOKENIZER), _STAND_INS)
-    frequent = {word: number for word, number in held.word_index.items() if number < held.num_words}
-    return _Words(frequent, str.maketrans(dict.fromkeys(held.filters, " ")))
+    tokenizer = read_plain_pickle(_path(_TOKENIZER), _STAND_INS)
+    frequent = {word: number for word, number in tokenizer.word_index.items() if number < tokenizer.num_words}
+    return _Words(frequent, str.maketrans(dict.fromkeys(tokenizer.filters, " ")))
 
 
+@SCORERS.register("bilstm")
 @dataclass(frozen=True, slots=True)
 class BiLSTMScorer:
-    """Score texts by a bidirectional LSTM trained on Jigsaw's comments, some 5,000 texts a second.
+    """Score texts by a bidirectional LSTM trained on Jigsaw's comments, about 5,000 texts a second.
 
-    It reads the last 100 words that it knows. Against 9,949 archived Perspective scores its area under the curve is
-    .888. Needs no TensorFlow: weights are read by h5py, and the tokenizer's pickle as data that is not executed.
+    It reads the last 100 words of its vocabulary. Against 9,949 archived Perspective scores its area under the curve is
+    .888. TensorFlow is not needed: h5py reads the weights, and the tokenizer's pickle is read as data, not executed.
 
     Attributes
     ----------
     name : str
     version : str
-        Of the package that holds the weights.
+        The version of the package that holds the weights.
     digest : str
         SHA-256 over weights and tokenizer.
 

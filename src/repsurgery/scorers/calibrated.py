@@ -1,4 +1,4 @@
-"""`CalibratedScorer`: a local score carried onto the scale of archived ones, frozen as one small file."""
+"""`CalibratedScorer`: a local score mapped to the scale of archived scores, frozen as one small file."""
 
 import os
 from collections.abc import Sequence
@@ -13,29 +13,35 @@ from repsurgery.errors import DataError, ModelError, ParameterError
 from repsurgery.fields import check_fields
 from repsurgery.files import Contents, built_from, digest_of, read_file, write_file
 from repsurgery.scorers.archived import Agreement, compare, paired_scores
-from repsurgery.scorers.base import ToxicityScorer
+from repsurgery.scorers.base import SCORERS, ToxicityScorer, load_scorer
 
 __all__ = ["KIND", "CalibratedScorer"]
 
 KIND = "calibrated-scorer"
 _LEAST = 20
-"""Fewer texts with both scores say nothing about the held-out ones."""
+"""The fewest texts with both scores for a fit and its held-out comparison."""
+_REGISTERED_AS = {
+    "alt-profanity-check": "linear",
+    "toxic-comment-classifier": "bilstm",
+    "detoxify-original": "detoxify",
+}
+"""Scorers that files name differently from `load_scorer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedScorer:
-    """A scorer followed by a rising, piecewise linear function: the isotonic regression of archived scores on its own.
+    """A scorer followed by an increasing, piecewise linear function: the isotonic regression of archived scores.
 
-    The order of texts stays, apart from ties; the numbers become estimates of the archived ones, so that a threshold
-    of .5 means what it meant there.
+    The order of texts stays, apart from ties. The numbers become estimates of the archived scores, so that a threshold
+    of .5 has the same meaning as there.
 
     Parameters
     ----------
     scorer : ToxicityScorer
-    thresholds, values : (k,) rising numbers
-        Where the function bends, and its values there; constant outside.
+    thresholds, values : (k,) increasing numbers
+        The knots of the function and its values there; it is constant outside.
     held_out : Agreement
-        With the archived scores of texts that took no part in the fit.
+        The agreement with archived scores of texts that were not used in the fit.
 
     Attributes
     ----------
@@ -46,9 +52,9 @@ class CalibratedScorer:
 
     Guarantees
     ----------
-    * Scores never change order (test_calibration_keeps_the_order).
-    * What is held out takes no part in the fit (test_what_is_held_out_takes_no_part).
-    * A file that was altered, or meets another inner scorer, is refused (test_a_file_fits_its_own_scorer_only).
+    * The order of scores never changes (test_calibration_keeps_the_order).
+    * Held-out texts are not used in the fit (test_what_is_held_out_takes_no_part).
+    * A file that was altered, or belongs to another inner scorer, is refused (test_a_file_fits_its_own_scorer_only).
     """
 
     scorer: ToxicityScorer
@@ -88,7 +94,7 @@ class CalibratedScorer:
         archived : (n,) numbers in [0, 1]
             None where a text has no archived score.
         held_out : float
-            Share of the texts that take no part in the fit, drawn by ``seed``.
+            The share of texts that are not used in the fit, drawn by ``seed``.
         """
         if not 0 < held_out < 1:
             raise ParameterError(f"held_out={held_out!r} must lie strictly between 0 and 1.")
@@ -107,13 +113,13 @@ class CalibratedScorer:
         """Return the calibrated score (n,) of each text; None where the inner scorer gives None."""
         scores = self.scorer(texts)
         known = np.interp([score for score in scores if score is not None], self.thresholds, self.values)
-        found = iter(known.tolist())
-        return [None if score is None else next(found) for score in scores]
+        values = iter(known.tolist())
+        return [None if score is None else next(values) for score in scores]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the function, what it was held out against and whose scores it takes, as one digested file."""
+        """Write the function, its held-out agreement and the identity of its scorer as one file with a digest."""
         inner = {"name": self.scorer.name, "version": self.scorer.version, "digest": self.scorer.digest}
-        # JSON knows no NaN
+        # JSON has no NaN
         held_out = {key: None if value != value else value for key, value in asdict(self.held_out).items()}
         arrays = {"thresholds": self.thresholds, "values": self.values}
         write_file(path, Contents(KIND, {"scorer": inner, "held_out": held_out}, arrays))
@@ -124,18 +130,34 @@ class CalibratedScorer:
         contents = read_file(path, kind=KIND)
         with built_from("a calibrated scorer", remedy="Fit again."):
             inner = contents.header["scorer"]
-            held: dict[str, Any] = {
+            held_out: dict[str, Any] = {
                 key: np.nan if value is None else value for key, value in contents.header["held_out"].items()
             }
-            check_fields(Agreement, held)
+            check_fields(Agreement, held_out)
             wanted = f"{inner['name']} {inner['version']} of digest {inner['digest']}"
-            found = cls(scorer, contents.arrays["thresholds"], contents.arrays["values"], Agreement(**held))
+            calibrated = cls(scorer, contents.arrays["thresholds"], contents.arrays["values"], Agreement(**held_out))
         if inner["digest"] != scorer.digest:
             raise ModelError(
                 f"{path} calibrates {wanted}, and got {scorer.name} {scorer.version} of digest {scorer.digest}. "
                 "Pass the scorer it was fitted to, or fit again."
             )
-        return found
+        return calibrated
+
+
+@SCORERS.register("calibrated")
+def _calibrated(file: str) -> CalibratedScorer:
+    with built_from("a calibrated scorer", remedy="Fit again."):
+        inner = read_file(file, kind=KIND).header["scorer"]
+        name, version = str(inner["name"]), str(inner["version"])
+    name = _REGISTERED_AS.get(name, name)
+    if name in SCORERS:
+        return CalibratedScorer.load(file, load_scorer(name))
+    if "#" in name and version != "local":
+        return CalibratedScorer.load(file, load_scorer(f"hf:{name}"))
+    raise ParameterError(
+        f"{file} calibrates {name!r}, which is not a name of load_scorer. Build that scorer and call "
+        "CalibratedScorer.load(file, scorer)."
+    )
 
 
 def _check_function(thresholds: NDArray[np.float64], values: NDArray[np.float64]) -> None:
@@ -147,4 +169,4 @@ def _check_function(thresholds: NDArray[np.float64], values: NDArray[np.float64]
         )
     rises = (np.diff(thresholds) > 0).all() and (np.diff(values) >= 0).all()
     if not rises or not (values[0] >= 0 and values[-1] <= 1):
-        raise DataError("A calibration needs rising thresholds, and values that never fall, from 0 to 1 at most.")
+        raise DataError("A calibration needs increasing thresholds, and values that never decrease, within 0 to 1.")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from repsurgery.errors import ParameterError
-from repsurgery.scorers.texts import score_visible
+from repsurgery.scorers.base import SCORERS, score_visible
 from repsurgery.scorers.transformer import Activation, TextClassifier, read_classifier
 
 __all__ = ["ClassifierScorer", "DetoxifyScorer"]
@@ -29,28 +29,28 @@ _DETOXIFY = MappingProxyType(
 class ClassifierScorer:
     """Score texts by the probability that a transformer gives to one of its labels.
 
-    Runs in float32, in batches of texts of like length; a text beyond the model's context is cut at its end. Code in a
-    model's folder is not run.
+    The model runs in float32, in batches of texts of similar length. A text that exceeds the model's context loses its
+    end. Code in a model's folder is not run.
 
     Parameters
     ----------
     model : str or path
         A folder written by ``save_pretrained``, or a hub id.
     label : str or None
-        Whose probability is the score. None: the label called "toxic" or "toxicity", or the only one there is.
+        The label whose probability is the score. None: the one called "toxic" or "toxicity", or the only label.
     activation : {"sigmoid", "softmax"} or None
-        How outputs become probabilities. None: as the configuration says, sigmoid for labels that may hold together
-        and for a single output, softmax for labels of which one holds.
+        How outputs become probabilities. None: as the configuration says, sigmoid for labels that do not exclude each
+        other and for a single output, softmax for labels that do.
     revision : str or None
-        Branch, tag or commit; for hub ids only.
+        The branch, tag or commit; for hub ids only.
     batch_size : int
     device : str or None
-        None is the CPU.
+        None stands for the CPU.
 
     Attributes
     ----------
     name : str
-        Hub id or the folder's own name, and the label: "unitary/toxic-bert#toxic".
+        The hub id or the name of the folder, and the label: "unitary/toxic-bert#toxic".
     version : str
         The commit on the hub, "local" for a folder.
     digest : str
@@ -60,7 +60,7 @@ class ClassifierScorer:
     ----------
     * A text's score does not depend on the texts around it, beyond the rounding of float32
       (test_scores_are_those_of_each_text_alone).
-    * Another parameter, label or activation is another digest; another form of the same weights is not
+    * Another parameter, label or activation gives another digest; another file form of the same weights does not
       (test_the_digest_follows_what_decides_the_score).
     """
 
@@ -101,14 +101,15 @@ class ClassifierScorer:
     def _predict(self, texts: list[str]) -> list[float]:
         activation = self.activation or self._classifier.activation
         scores = self._classifier.probabilities(texts, activation=activation, batch_size=self.batch_size)
-        found: list[float] = scores[:, self._classifier.labels.index(str(self.label))].tolist()
-        return found
+        column: list[float] = scores[:, self._classifier.labels.index(str(self.label))].tolist()
+        return column
 
 
+@SCORERS.register("detoxify")
 class DetoxifyScorer(ClassifierScorer):
     """Score texts by Detoxify's weights on the hub, without its package.
 
-    Labels hold together, whatever the configuration on the hub says: the models were trained with a sigmoid each.
+    Each label has a sigmoid of its own, as in training, whatever the configuration on the hub says.
 
     Parameters
     ----------
@@ -141,6 +142,22 @@ class DetoxifyScorer(ClassifierScorer):
         object.__setattr__(self, "name", f"detoxify-{variant}")
 
 
+@SCORERS.register("detoxify-unbiased")
+def _unbiased() -> DetoxifyScorer:
+    return DetoxifyScorer("unbiased")
+
+
+@SCORERS.register("detoxify-multilingual")
+def _multilingual() -> DetoxifyScorer:
+    return DetoxifyScorer("multilingual")
+
+
+@SCORERS.register("hf")
+def _from_hub(folder_or_hub_id: str) -> ClassifierScorer:
+    model, _, label = folder_or_hub_id.partition("#")
+    return ClassifierScorer(model, label or None)
+
+
 def _digest(parameters: str, label: str, activation: str) -> str:
     return hashlib.sha256(f"{parameters}|{label}|{activation}".encode()).hexdigest()
 
@@ -150,8 +167,8 @@ def _choose(label: str | None, classifier: TextClassifier) -> str:
     if label is None and len(labels) == 1:
         return labels[0]
     wanted = _TOXIC if label is None else (label.lower(),)
-    found = [name for name in labels if name == label] or [name for name in labels if name.lower() in wanted]
-    if len(found) != 1:
+    matches = [name for name in labels if name == label] or [name for name in labels if name.lower() in wanted]
+    if len(matches) != 1:
         problem = "no single label for toxicity" if label is None else f"no label {label!r}"
         raise ParameterError(f"{classifier.name} has {problem}. Choose one of its labels: {', '.join(labels)}.")
-    return found[0]
+    return matches[0]

@@ -1,7 +1,8 @@
 """A bidirectional LSTM with a maximum over time and two dense layers, as Keras computes it, in numpy.
 
-Every text is a row of exactly ``length`` word numbers with zeros before it, and the zeros are read like words: Keras
-masks nothing here. The forward direction therefore reads the same zeros before any text, which is done once.
+Every text is a row of exactly ``length`` word numbers, padded with zeros at its start. The network reads the zeros like
+words, because Keras applies no mask here. The forward direction reads the same zeros before every text, so this is done
+once.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ Array: TypeAlias = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a direction stands: output ``h``, cell ``c``, and the largest output so far, each (n, u)."""
+    """The state of one direction: output ``h``, cell ``c``, and the largest output so far, each (n, u)."""
 
     h: Array
     c: Array
@@ -44,7 +45,7 @@ class Direction:
         return embedding @ self.kernel + self.bias
 
     def read(self, state: State, projected: Array) -> State:
-        """Return the state after one more word of each text, given by its projection (n, 4u)."""
+        """Return the state after one more word of each text, whose projection is (n, 4u)."""
         gates = projected + state.h @ self.recurrent
         u = len(self.recurrent)
         g = np.tanh(gates[:, 2 * u : 3 * u])
@@ -61,12 +62,12 @@ class RecurrentNetwork:
     Attributes
     ----------
     embedding : (v, d)
-        Row 0 is the padding's.
+        Row 0 belongs to the padding.
     forward, backward : Direction
     hidden, output : pair of (m, k) and (k,)
         Kernel and bias of the two dense layers; ReLU after the first, the logistic function after the second.
     length : int
-        Of the row that the network reads; longer texts keep their end.
+        The number of words that the network reads; of longer texts it reads the end.
     """
 
     embedding: Array
@@ -88,14 +89,14 @@ class RecurrentNetwork:
         object.__setattr__(self, "_padded", tuple(states))
 
     def __call__(self, rows: Sequence[Sequence[int]], *, batch_size: int = 128) -> Array:
-        """Return (n, classes) for ``n`` texts given by their word numbers."""
+        """Return (n, classes) for the word numbers of ``n`` texts."""
         cut = [list(row[-self.length :]) for row in rows]
-        found = np.empty((len(cut), len(self.output[1])), dtype=np.float32)
+        scores = np.empty((len(cut), len(self.output[1])), dtype=np.float32)
         order = sorted(range(len(cut)), key=lambda i: len(cut[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            found[batch] = self._classify([cut[i] for i in batch])
-        return found
+            scores[batch] = self._classify([cut[i] for i in batch])
+        return scores
 
     def _classify(self, rows: list[list[int]]) -> Array:
         width = max(map(len, rows))

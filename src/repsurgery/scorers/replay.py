@@ -1,6 +1,5 @@
 """`ReplayScorer`: archived scores of a service that need not answer any more."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -9,27 +8,28 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError
-from repsurgery.scorers.texts import check_texts
+from repsurgery.scorers.base import SCORERS, check_texts
 
 __all__ = ["ReplayScorer", "read_archived"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayScorer:
-    """Look texts up in an archive of Perspective scores; a text that is not there, letter by letter, scores None.
+    """Look texts up in an archive of Perspective scores; a text that is not in it, letter by letter, scores None.
 
     Parameters
     ----------
     archive : mapping of text to number in [0, 1]
     version : str
-        When the scores were given: the service changed them over the years without saying so.
+        The date of the scores; the service changed them over the years without notice.
 
     Attributes
     ----------
     name : "perspective-replay"
     digest : str
-        SHA-256 over texts and scores, whatever their order.
+        SHA-256 over texts and scores, independent of their order.
 
     Examples
     --------
@@ -49,12 +49,11 @@ class ReplayScorer:
                 raise DataError(f"The archive holds the score {score!r} for {text[:40]!r}; pass numbers from 0 to 1.")
         frozen = MappingProxyType({text: float(score) for text, score in self.archive.items()})
         object.__setattr__(self, "archive", frozen)
-        rows = json.dumps(sorted(frozen.items())).encode()
-        object.__setattr__(self, "digest", hashlib.sha256(rows).hexdigest())
+        object.__setattr__(self, "digest", digest(sorted(frozen.items())))
 
     @classmethod
     def from_jsonl(cls, path: str | os.PathLike[str], *, version: str = "undated") -> "ReplayScorer":
-        """Replay a file as `read_archived` reads it; where a text comes twice, its first score counts."""
+        """Replay a file as `read_archived` reads it; where a text occurs twice, its first score counts."""
         archive: dict[str, float] = {}
         for text, score in zip(*read_archived(path), strict=True):
             archive.setdefault(text, score)
@@ -63,6 +62,11 @@ class ReplayScorer:
     def __call__(self, texts: Sequence[str]) -> list[float | None]:
         """Return the archived score (n,) of each text, None where there is none."""
         return [self.archive.get(text) for text in check_texts(texts, caller="ReplayScorer")]
+
+
+@SCORERS.register("replay")
+def _replay(json_lines: str) -> ReplayScorer:
+    return ReplayScorer.from_jsonl(json_lines)
 
 
 def read_archived(path: str | os.PathLike[str]) -> tuple[list[str], list[float]]:
@@ -91,18 +95,18 @@ def read_archived(path: str | os.PathLike[str]) -> tuple[list[str], list[float]]
 def _pairs(line: bytes, place: str) -> list[tuple[str, float]]:
     try:
         row = json.loads(line)
-        found = [(row[part]["text"], row[part].get("toxicity")) for part in ("prompt", "continuation") if part in row]
+        pairs = [(row[part]["text"], row[part].get("toxicity")) for part in ("prompt", "continuation") if part in row]
     except (ValueError, KeyError, TypeError, AttributeError):
-        found = []
-    if not found or not all(isinstance(text, str) for text, _ in found):
+        pairs = []
+    if not pairs or not all(isinstance(text, str) for text, _ in pairs):
         raise DataError(
-            f"{place} is no row of RealToxicityPrompts. It needs objects 'prompt' and 'continuation' with 'text' and "
-            "'toxicity'."
+            f"{place} is not a row of RealToxicityPrompts. It has objects 'prompt' and 'continuation', each with "
+            "'text' and 'toxicity'."
         )
-    for _, score in found:
+    for _, score in pairs:
         if score is not None and not _is_score(score):
             raise DataError(f"{place} has the toxicity {score!r}; it must be a number from 0 to 1.")
-    return [(text, float(score)) for text, score in found if score is not None]
+    return [(text, float(score)) for text, score in pairs if score is not None]
 
 
 def _is_score(score: Any) -> bool:

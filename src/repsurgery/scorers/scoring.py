@@ -1,4 +1,4 @@
-"""`score_texts`: score many texts, and go on where the scorer fails on some of them."""
+"""`score_texts`: score many texts, and continue where the scorer fails on some of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,24 +6,23 @@ from numbers import Real
 from typing import Any
 
 from repsurgery.errors import DataError, MissingExtraError, ParameterError
-from repsurgery.scorers.base import ToxicityScorer
-from repsurgery.scorers.texts import check_texts
+from repsurgery.scorers.base import ToxicityScorer, check_texts
 
 __all__ = ["Scored", "score_texts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of texts, and what could not be scored.
+    """The scores of texts, and how many texts could not be scored.
 
     Attributes
     ----------
     scores : tuple of float or None, one per text
         None where there is nothing to score, or the scorer failed.
     failures : int
-        Texts on which the scorer failed.
+        The number of texts on which the scorer failed.
     message : str or None
-        What it said the first time.
+        The message of the first failure.
     """
 
     scores: tuple[float | None, ...]
@@ -37,9 +36,9 @@ def score_texts(scorer: ToxicityScorer, texts: Sequence[str], *, batch_size: int
     Raises
     ------
     DataError
-        The scorer answers with another number of scores than texts, or with a score that is NaN or outside [0, 1].
+        The scorer returns a number of scores that differs from the number of texts, or a score outside [0, 1].
     MissingExtraError
-        A package is absent, so that no text could be scored.
+        A package is missing, so that no text can be scored.
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ParameterError(f"batch_size is {batch_size!r}; it must be a whole number of at least 1.")
@@ -48,35 +47,35 @@ def score_texts(scorer: ToxicityScorer, texts: Sequence[str], *, batch_size: int
     messages: list[str] = []
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
-        found, problem = _attempt(scorer, batch)
+        batch_scores, problem = _attempt(scorer, batch)
         if problem is None:
-            scores += found
+            scores += batch_scores
             continue
         for text in batch:
-            alone, problem = _attempt(scorer, [text])
-            scores += alone
+            score, problem = _attempt(scorer, [text])
+            scores += score
             messages += [] if problem is None else [problem]
     return Scored(tuple(scores), len(messages), messages[0] if messages else None)
 
 
 def _attempt(scorer: ToxicityScorer, texts: list[str]) -> tuple[list[float | None], str | None]:
-    """Return scores and None, or as many times None and what the scorer said."""
+    """Return the scores and None; where the scorer fails, None for each text and its message."""
     try:
-        found = scorer(texts)
+        scores = scorer(texts)
     except MissingExtraError:
         raise
-    # a scorer is foreign code: whatever it raises on a text is that text's failure
+    # a scorer may be foreign code: every exception counts as a failure on these texts
     except Exception as error:
         return [None] * len(texts), f"{scorer.name}: {type(error).__name__}: {error}"
-    return _checked(scorer.name, texts, found), None
+    return _checked(scorer.name, texts, scores), None
 
 
-def _checked(name: str, texts: list[str], scores: Any) -> list[float | None]:
-    found = list(scores)
-    if len(found) != len(texts):
-        raise DataError(f"{name} gave {len(found)} scores for {len(texts)} texts; a scorer gives one per text.")
-    for text, score in zip(texts, found, strict=True):
+def _checked(name: str, texts: list[str], answer: Any) -> list[float | None]:
+    scores = list(answer)
+    if len(scores) != len(texts):
+        raise DataError(f"{name} gave {len(scores)} scores for {len(texts)} texts; a scorer gives one per text.")
+    for text, score in zip(texts, scores, strict=True):
         # NaN fails the comparison too
         if score is not None and not (isinstance(score, Real) and 0 <= float(score) <= 1):
             raise DataError(f"{name} gave the score {score!r} for {text[:40]!r}; a score lies in [0, 1], or is None.")
-    return [None if score is None else float(score) for score in found]
+    return [None if score is None else float(score) for score in scores]

@@ -1,4 +1,4 @@
-"""A text classifier of transformers: read whole or not at all, digested, and run in batches."""
+"""A text classifier of transformers: loaded only with all its weights, identified by a digest, and run in batches."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ __all__ = ["Activation", "TextClassifier", "read_classifier"]
 
 Activation = Literal["sigmoid", "softmax"]
 
-_NO_LIMIT = 10**6  # tokenizers that know no limit say 10³⁰
+_NO_LIMIT = 10**6  # tokenizers without a limit state 10³⁰
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TextClassifier:
     ----------
     network, tokenizer
     name : str
-        The hub id, or the folder's own name.
+        The hub id, or the name of the folder.
     version : str
         The commit on the hub, "local" for a folder.
     """
@@ -55,7 +55,7 @@ class TextClassifier:
         config = self.network.config
         own = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
         if "roberta" in config.model_type:
-            own -= int(config.pad_token_id) + 1  # these models count positions from behind the padding index
+            own -= int(config.pad_token_id) + 1  # these models number positions from the index after the padding
         return min(own, int(min(self.tokenizer.model_max_length or _NO_LIMIT, _NO_LIMIT)))
 
     def digest(self) -> str:
@@ -68,10 +68,10 @@ class TextClassifier:
         return sha.hexdigest()
 
     def probabilities(self, texts: Sequence[str], *, activation: Activation, batch_size: int) -> NDArray[np.float32]:
-        """Return (n, labels), reading texts of like length together."""
+        """Return the probabilities (n, labels); texts of similar length share a batch."""
         import torch
 
-        found = np.empty((len(texts), len(self.labels)), dtype=np.float32)
+        probabilities = np.empty((len(texts), len(self.labels)), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
@@ -81,8 +81,8 @@ class TextClassifier:
             with torch.inference_mode():
                 logits = self.network(**tokens.to(self.network.device)).logits
                 scores = logits.sigmoid() if activation == "sigmoid" else logits.softmax(-1)
-            found[batch] = scores.numpy(force=True)
-        return found
+            probabilities[batch] = scores.numpy(force=True)
+        return probabilities
 
 
 def read_classifier(
@@ -93,7 +93,9 @@ def read_classifier(
         import torch
         import transformers  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("Scoring by a transformer needs torch and it: pip install 'repsurgery[lm]'") from error
+        raise MissingExtraError(
+            "Scoring by a transformer needs torch and transformers: pip install 'repsurgery[lm]'"
+        ) from error
     folder = Path(model).expanduser()
     local = folder.is_dir()
     if local and revision is not None:
@@ -115,7 +117,7 @@ def read_classifier(
 
 
 def _commit(source: str, revision: str | None) -> str:
-    """Return the commit that ``revision`` is now, so that every file is read from that one."""
+    """Return the commit that ``revision`` names now, so that all files are read from the same commit."""
     from transformers.utils import cached_file
 
     # the hub's cache keeps a file as snapshots/<commit>/<file>
@@ -131,7 +133,7 @@ def _read(source: str, where: dict[str, Any]) -> tuple[Any, Any]:
     )
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
-            f"'{source}' is no trained text classifier: it lacks {len(missing)} weights, which would stay random: "
+            f"'{source}' is not a trained text classifier: it lacks {len(missing)} weights, which would stay random: "
             f"{', '.join(missing[:3])}. Pass a model that was trained to classify."
         )
     tokenizer = AutoTokenizer.from_pretrained(source, **where)
@@ -146,8 +148,8 @@ def _remedy(source: str, *, local: bool) -> str:
     if local:
         return "Write model and tokenizer into the folder again with save_pretrained."
     return (
-        f"Fetch it once where there is a network (hf download {source}) and it is found in the hub's cache from then "
-        "on, or pass the folder of a downloaded model."
+        f"Download it once with a network connection (hf download {source}), after which it is read from the hub's "
+        "cache, or pass the folder of a downloaded model."
     )
 
 

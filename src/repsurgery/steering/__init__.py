@@ -1,22 +1,5 @@
-"""The estimators: statistics in, a certified steering function out."""
+"""Estimators: they compute certified steering functions from rows or moments."""
 
-from repsurgery.steering.barycenter_erasure import BarycenterErasure
-from repsurgery.steering.diagonal_transport import DiagonalTransport
-from repsurgery.steering.io import load, save
-from repsurgery.steering.leace import LEACE
-from repsurgery.steering.mean_matching import MeanMatching
-from repsurgery.steering.midsteer import MidSteer
-from repsurgery.steering.mimic import MiMiC
-from repsurgery.steering.trace_matching import TraceMatching
+import lazy_loader
 
-__all__ = [
-    "LEACE",
-    "BarycenterErasure",
-    "DiagonalTransport",
-    "MeanMatching",
-    "MiMiC",
-    "MidSteer",
-    "TraceMatching",
-    "load",
-    "save",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

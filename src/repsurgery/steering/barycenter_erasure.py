@@ -10,18 +10,18 @@ from repsurgery.arrays import Label, Matrix, Vector
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution
 from repsurgery.errors import ParameterError
-from repsurgery.linalg.shrinkage import NO_SHRINKAGE
 from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.linalg.transport import transport_matrix
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
-from repsurgery.steering.base import BaseSteering
+from repsurgery.moments.shrinkage import NO_SHRINKAGE, FitRows, shrink_classes, shrunk_covariance
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.gaussian import gaussian_solution
-from repsurgery.steering.shrink import SeenRows, shrink_classes, shrunk_covariance
 
 __all__ = ["BarycenterErasure"]
 
 
+@METHODS.register("barycenter")
 class BarycenterErasure(BaseSteering):
     """Give every class one mean and one covariance, as cheaply as possible: no quadratic probe can read the concept.
 
@@ -77,8 +77,8 @@ class BarycenterErasure(BaseSteering):
         self.precision = precision
         self.random_state = random_state
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
-        s = shrink_classes(self.shrinkage, self.ridge, moments, seen)
+    def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
+        s = shrink_classes(self.shrinkage, self.ridge, moments, rows)
         covariances = [shrunk_covariance(m, s[label]) for label, m in moments.items()]
         weights = self._class_weights(moments)
         tolerance = rank_tolerance(_coarsest(moments), moments.dim, from_scatter=True)
@@ -91,8 +91,7 @@ class BarycenterErasure(BaseSteering):
         solutions: dict[Label | None, Solution] = {
             label: gaussian_solution(m, centre, s[label], NO_SHRINKAGE) for label, m in moments.items()
         }
-        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
-        return Method("BarycenterErasure", self.claims, self.population, self.shrinkage, ridge), solutions
+        return self._method(), solutions
 
     def _class_weights(self, moments: ClassMoments) -> Vector:
         if self.weights not in ("frequencies", "uniform"):
@@ -101,7 +100,7 @@ class BarycenterErasure(BaseSteering):
         return w / float(w.sum())
 
     def _fixed_point(self, covariances: list[Matrix], weights: Vector, tolerance: float) -> tuple[Matrix, int]:
-        # the mean covariance spans every class, so each step transports from a range that holds its target's
+        # the mean covariance spans every class, so each step starts from a range that contains its target's
         S: Matrix = np.asarray(sum(w * C for w, C in zip(weights, covariances, strict=True)))
         change = np.inf
         for step in range(1, self.max_iter + 1):
@@ -112,7 +111,7 @@ class BarycenterErasure(BaseSteering):
             if change <= self.tol:
                 return S, step
         warnings.warn(
-            f"The barycentre moved by {change:.1e} still after {self.max_iter} steps. Raise max_iter or tol.",
+            f"The barycentre still moved by {change:.1e} after {self.max_iter} steps. Raise max_iter or tol.",
             ConvergenceWarning,
             stacklevel=7,
         )
@@ -127,11 +126,11 @@ def _weight(S0: Matrix, S1: Matrix, tolerance: float) -> Matrix:
 
 def _midpoint(S0: Matrix, S1: Matrix, t: float, tolerance: float) -> Matrix:
     """Return the point t along the geodesic from S0 to S1, which is the barycentre of two."""
-    found = transport_matrix(S0, S1, (tolerance, tolerance))
-    if not found.feasible:  # the other way round it is: only the class of lower rank can be reached
+    transport = transport_matrix(S0, S1, (tolerance, tolerance))
+    if not transport.feasible:  # only the class of lower rank can be reached, so the other direction is feasible
         return _midpoint(S1, S0, 1 - t, tolerance)
-    assert found.weight is not None
-    T = t * found.weight
+    assert transport.weight is not None
+    T = t * transport.weight
     T[np.diag_indices_from(T)] += 1 - t
     S = T @ S0 @ T.T
     return (S + S.T) / 2

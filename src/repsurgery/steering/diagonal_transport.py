@@ -8,15 +8,17 @@ from repsurgery.affine import Diagonal
 from repsurgery.arrays import Mask, Vector
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.from_moments import Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
+from repsurgery.moments.shrinkage import Shrinkage
+from repsurgery.steering.base import METHODS
 from repsurgery.steering.toward import TowardTarget
 
 __all__ = ["DiagonalTransport"]
 
 
+@METHODS.register("diagonal")
 class DiagonalTransport(TowardTarget):
-    """Give each coordinate of a source class the target's mean and variance, correlations aside.
+    """Give each coordinate of a source class the target's mean and variance; correlations are not matched.
 
     s(h)_j = (σ₁ⱼ / σ₀ⱼ)(h_j − μ₀ⱼ) + μ₁ⱼ: O(d) to store and to apply.
 
@@ -62,7 +64,7 @@ def _moved(scale: Vector, target: Moments, s0: Shrinkage, s1: Shrinkage) -> floa
 
 
 def _varies(m: Moments) -> Mask:
-    # a column counts as constant when its spread is within the rounding of its own magnitude
+    # a column counts as constant when its standard deviation is within the rounding of its mean
     eps = np.finfo(np.float64 if m.dtype == "float64" else np.float32).eps
     floor: Vector = 4 * eps * np.abs(m.mean)
     varies: Mask = np.sqrt(m.variance) > floor

@@ -1,4 +1,4 @@
-"""`SteeringFunction`: maps and a gate, frozen together with the certificate of what they do."""
+"""`SteeringFunction`: maps and a gate, frozen together with their certificate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.certificates import Certificate, Verification
+from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
@@ -20,7 +21,7 @@ from repsurgery.origin import UNKNOWN, Origin
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
 EVERYBODY = None
-"""The key of a map that serves every class alike (LEACE); no class can be called that."""
+"""The key of a map that applies to every class (LEACE); no class can have this label."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,17 +31,17 @@ class SteeringFunction:
     Attributes
     ----------
     maps : mapping of label to AffineMap
-        Or of None to the one map that serves every class.
+        Or of None to the one map that applies to every class.
     gate : Gate
     classes : tuple of labels
-        Every concept known at fit; labels given to a call must be among them.
+        Every concept known at fit; labels passed to a call must be among them.
     certificate : Certificate or None
     origin : Origin
-        Model and site that the maps belong to, and how they are meant to be used there; see `with_origin`.
+        Model and site that the maps belong to, and their intended use there; see `with_origin`.
 
     Guarantees
     ----------
-    The mask is taken from the original vectors and rows outside it come back bit for bit
+    The mask is computed from the original vectors, and rows outside it are returned bit for bit
     (test_rows_outside_the_mask_come_back_bit_for_bit).
     """
 
@@ -56,7 +57,7 @@ class SteeringFunction:
         if isinstance(self.gate, AlwaysGate) and len(self.maps) > 1:
             raise ParameterError(
                 f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
-                f"(for {list(self.maps)}). Name one source, or choose a gate that tells them apart."
+                f"(for {list(self.maps)}). Name one source, or choose a gate that distinguishes them."
             )
         if not isinstance(self.origin, Origin):
             raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
@@ -84,14 +85,14 @@ class SteeringFunction:
     def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
         """Return, per map, which of the checked rows it steers."""
         if EVERYBODY in self.maps and concept is not None and self.classes:
-            self.assign(X, concept)  # the labels change nothing here, but wrong ones are a mistake all the same
+            self.assign(X, concept)  # the labels change nothing here, but unknown ones must raise
         if EVERYBODY in self.maps or (concept is None and isinstance(self.gate, AlwaysGate)):
             return {label: np.ones(len(X), dtype=bool) for label in self.maps}
         assigned = self.assign(X, concept)
         return {label: assigned == label for label in self.maps}
 
     def assign(self, X: Rows, concept: Any = None) -> NDArray[Any]:
-        """Return the concept of each row: the given labels, or what the gate says."""
+        """Return the concept of each row: the given labels, or those that the gate assigns."""
         if concept is None:
             return np.array(self.gate.classes or self.classes)[self.gate.codes(X)]
         labels, codes = check_labels(concept, len(X), caller="This steering function")
@@ -103,33 +104,31 @@ class SteeringFunction:
     def inverse(self, X: Any, concept: Any = None) -> Rows:
         """Undo the steering of rows (n, d).
 
-        Only who was steered can be brought back: give the original ``concept``, or use ``gate="always"``.
+        This requires knowing which rows were steered: pass the original ``concept``, or use ``gate="always"``.
         """
         if concept is None and not isinstance(self.gate, AlwaysGate):
             raise SurgeryError(
-                "Steered vectors no longer tell which of them were steered. "
-                "Pass concept= with the labels by which they were, or fit with gate='always'."
+                "Steered vectors do not show which of them were steered. "
+                "Pass concept= with the labels by which they were steered, or fit with gate='always'."
             )
         undo = replace(self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None)
         return undo(X, concept)
 
     def interpolate(self, t: float) -> "SteeringFunction":
-        """Return this function at strength ``t`` on each map's geodesic; the certificate no longer applies.
+        """Return this function at strength ``t`` on each map's geodesic, without a certificate.
 
-        Nor does a strength that its origin asks for: that one is counted from the map as fitted.
+        The strength in its origin is dropped too, because it refers to the fitted map.
         """
         t = check_strength(t)
         maps = {k: m.interpolate(t) for k, m in self.maps.items()}
         return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None))
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """Return this function with its maps rounded to ``dtype``; `verify` will notice."""
+        """Return this function with its maps rounded to ``dtype``; `verify` detects this and raises."""
         return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
 
     def verify(self, X: Any = None, z: Any = None) -> Verification:
-        """Raise `CertificateError` where bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
-        from repsurgery.steering.audit import verify
-
+        """Raise `CertificateError` if the bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
         return verify(self, X, z)
 
     def digest(self) -> str:
@@ -161,7 +160,7 @@ class SteeringFunction:
         return replace(self, origin=self.origin.revised(origin, **facts))
 
     def sealed(self, certificate: Certificate) -> "SteeringFunction":
-        """Return this function carrying ``certificate``, bound to its bytes."""
+        """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -169,18 +168,18 @@ class SteeringFunction:
 
 
 def _require_fitting(steering: SteeringFunction) -> None:
-    """Refuse maps, gate and classes that do not belong together."""
+    """Raise where maps, gate and classes are not consistent with each other."""
     widths = {m.dim for m in steering.maps.values()} | {steering.gate.dim or steering.dim}
     if len(widths) > 1:
         raise ShapeError(f"Maps and gate have different numbers of features: {sorted(widths)}. Use one site for all.")
     labels = [label for label in steering.maps if label is not EVERYBODY]
     if labels and EVERYBODY in steering.maps:
-        raise ParameterError(f"A map that serves every class stands alone; there are others for {labels}.")
-    for given in (labels, list(steering.classes)):
-        if given and len(check_labels(given, len(given), caller="SteeringFunction")[0]) < len(given):
-            raise LabelError(f"Some of the labels {given} cannot be told apart. Rename them.")
+        raise ParameterError(f"A map for every class must be the only one; there are others for {labels}.")
+    for names in (labels, list(steering.classes)):
+        if names and len(check_labels(names, len(names), caller="SteeringFunction")[0]) < len(names):
+            raise LabelError(f"Some of the labels {names} are equal. Rename them.")
     unknown = [
         label for label in (*labels, *steering.gate.classes) if steering.classes and label not in steering.classes
     ]
     if unknown:
-        raise LabelError(f"Maps or gate name the classes {unknown}; the function knows {list(steering.classes)}.")
+        raise LabelError(f"Maps or gate name the classes {unknown}, which are not among {list(steering.classes)}.")

@@ -9,17 +9,16 @@ from scipy import linalg
 from repsurgery.affine import AffineMap, Dense, LowRank
 from repsurgery.arrays import Matrix
 from repsurgery.certificates.from_moments import Solution
-from repsurgery.linalg.shrinkage import NO_SHRINKAGE, Shrinkage, moved
 from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.linalg.transport import Transport, transport_factors, transport_matrix
 from repsurgery.moments import Moments
-from repsurgery.steering.shrink import shrunk_covariance
+from repsurgery.moments.shrinkage import NO_SHRINKAGE, Shrinkage, moved, shrunk_covariance
 
 __all__ = ["gaussian_solution"]
 
 
 class _Linear(NamedTuple):
-    """W as a dense matrix, or as scale · I + left @ right; and what the shrinkage moved."""
+    """W as a dense matrix, or as scale · I + left @ right; and the covariance gap that the shrinkage causes."""
 
     weight: Matrix | None
     left: Matrix | None
@@ -30,41 +29,41 @@ class _Linear(NamedTuple):
 
 def gaussian_solution(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
     """Return the optimal map from the (shrunk) Gaussian of ``source`` to that of ``target``."""
-    linear, found = _solve(source, target, s0, s1)
+    linear, transport = _solve(source, target, s0, s1)
     trace = s0.keep * source.trace + s1.keep * target.trace + (s0.floor + s1.floor) * source.dim
-    spread = trace - found.discarded_trace - 2 * found.fidelity
+    spread = trace - transport.discarded_trace - 2 * transport.fidelity
     drift = float(np.square(target.mean - source.mean).sum())
     return Solution(
         map=_with_means(linear, source, target),
         optimal_cost=drift + max(spread, 0.0),
-        feasible=found.feasible,
-        rank_source=found.rank_source,
-        rank_target=found.rank_target,
-        discarded=found.discarded,
+        feasible=transport.feasible,
+        rank_source=transport.rank_source,
+        rank_target=transport.rank_target,
+        discarded=transport.discarded,
         moved=linear.moved,
-        root=found.root if s0 == NO_SHRINKAGE else None,
+        root=transport.root if s0 == NO_SHRINKAGE else None,
     )
 
 
 def _solve(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> tuple[_Linear, Transport]:
     few = source.factor is not None and target.factor is not None and source.count + target.count < source.dim
     if few and s0 == s1 == NO_SHRINKAGE:
-        found = transport_factors(source.root(), target.root(), (source.rank_tolerance, target.rank_tolerance))
-        return _Linear(None, found.left, found.right), found
+        transport = transport_factors(source.root(), target.root(), (source.rank_tolerance, target.rank_tolerance))
+        return _Linear(None, transport.left, transport.right), transport
     if few and s0.floor > 0 and s1.floor > 0:
         return _on_joint_range(source, target, s0, s1)
     tolerances = (_tolerance(source, s0), _tolerance(target, s1))
     S0, S1 = shrunk_covariance(source, s0), shrunk_covariance(target, s1)
-    found = transport_matrix(S0, S1, tolerances, overwrite=True)
+    transport = transport_matrix(S0, S1, tolerances, overwrite=True)
     del S0, S1
-    assert found.weight is not None
-    W = found.weight
+    assert transport.weight is not None
+    W = transport.weight
     residual = 0.0 if s0 == s1 == NO_SHRINKAGE else moved(W, target.covariance, s0, s1)
-    return _Linear(W, None, None, moved=residual), found
+    return _Linear(W, None, None, moved=residual), transport
 
 
 def _tolerance(m: Moments, s: Shrinkage) -> float:
-    # a floor above rounding makes every direction seen: only the arithmetic limits the rank then
+    # with a floor above rounding every direction has variance, and only the arithmetic limits the rank
     return rank_tolerance("float64" if s.floor > 0 else m.dtype, m.dim, from_scatter=True)
 
 
@@ -75,17 +74,17 @@ def _on_joint_range(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinka
     (d, q), scale = Q.shape, float(np.sqrt(s1.floor / s0.floor))
     tolerance = rank_tolerance("float64", q, from_scatter=True)
     T1 = R1 @ Q
-    found = transport_matrix(_reduced(R0 @ Q, s0), _reduced(T1, s1), (tolerance, tolerance), overwrite=True)
-    assert found.weight is not None
-    residual = moved(found.weight, T1.T @ T1, s0, s1)
-    core = found.weight.copy()
+    transport = transport_matrix(_reduced(R0 @ Q, s0), _reduced(T1, s1), (tolerance, tolerance), overwrite=True)
+    assert transport.weight is not None
+    residual = moved(transport.weight, T1.T @ T1, s0, s1)
+    core = transport.weight.copy()
     core[np.diag_indices_from(core)] -= scale
     lifted = replace(
-        found,
+        transport,
         weight=None,
-        rank_source=found.rank_source + d - q,
-        rank_target=found.rank_target + d - q,
-        fidelity=found.fidelity + (d - q) * float(np.sqrt(s0.floor * s1.floor)),
+        rank_source=transport.rank_source + d - q,
+        rank_target=transport.rank_target + d - q,
+        fidelity=transport.fidelity + (d - q) * float(np.sqrt(s0.floor * s1.floor)),
     )
     return _Linear(None, Q @ core, Q.T, scale, residual), lifted
 

@@ -1,75 +1,79 @@
 """`save` and `load`: any value of this package as one file."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap
-from repsurgery.errors import FileFormatError, ParameterError, ShapeError
+from repsurgery.affine.maps import from_arrays
+from repsurgery.arrays import Label
+from repsurgery.certificates import Certificate
+from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
+from repsurgery.gates.base import GATES
+from repsurgery.gates.rules import gate_from_arrays
 from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.moments.moments import Precision
-from repsurgery.steering import function_files as surgery_io
-from repsurgery.steering.barycenter_erasure import BarycenterErasure
-from repsurgery.steering.base import BaseSteering, GateName
-from repsurgery.steering.diagonal_transport import DiagonalTransport
+from repsurgery.moments.shrinkage import check_shrinkage
+from repsurgery.origin import Origin
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.steering.leace import LEACE
-from repsurgery.steering.mean_matching import MeanMatching
-from repsurgery.steering.midsteer import MidSteer
-from repsurgery.steering.mimic import MiMiC
 from repsurgery.steering.selection import known_label
-from repsurgery.steering.shrink import check_shrinkage
-from repsurgery.steering.trace_matching import TraceMatching
 
 __all__ = ["load", "save"]
 
 Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
 
-_KINDS = (by_class.KIND, by_class.SINGLE, "estimator", *surgery_io.KINDS)
-_ESTIMATORS: Mapping[str, type[BaseSteering]] = {
-    cls.__name__: cls
-    for cls in (BarycenterErasure, DiagonalTransport, LEACE, MeanMatching, MiMiC, MidSteer, TraceMatching)
-}
-
 
 def save(value: Saveable, path: str | os.PathLike[str]) -> None:
     """Write an estimator, steering function, map, gate or moments to one file, atomically and without pickle.
 
-    An estimator is written with its moments, so that it can go on learning; moments hold no rows, but they do
-    describe them. Save ``est.steering_`` to share the maps, the gate and the certificate alone.
+    An estimator is written with its moments, so that ``partial_fit`` can continue after loading. Moments hold no rows,
+    but they do describe them; save ``est.steering_`` to share the maps, the gate and the certificate alone.
     """
     write_file(path, _to_contents(value))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read back what `save` wrote, as the same type, after checking version, digest, shapes and values."""
-    contents = read_file(path, kind=_KINDS)
-    if contents.kind == by_class.KIND:
-        return by_class.from_contents(contents)
-    if contents.kind == by_class.SINGLE:
-        return by_class.single_from_contents(contents)
-    if contents.kind == "estimator":
-        return _estimator(contents)
-    return surgery_io.from_contents(contents)
+    """Read a file that `save` wrote, as the same type, after checking version, digest, shapes and values."""
+    contents = read_file(path, kind=tuple(_READERS))
+    return _READERS[contents.kind](contents)
 
 
 def _to_contents(value: Saveable) -> Contents:
-    if isinstance(value, ClassMoments):
-        return by_class.to_contents(value)
-    if isinstance(value, Moments):
-        return by_class.single_to_contents(value)
-    if not isinstance(value, BaseSteering):
-        return surgery_io.to_contents(value)
-    steering, moments = surgery_io.to_contents(value.steering_), by_class.to_contents(value.moments_)
+    match value:
+        case ClassMoments():
+            return by_class.to_contents(value)
+        case Moments():
+            return by_class.single_to_contents(value)
+        case AffineMap():
+            return Contents("map", {"kind": value.kind}, value.arrays())
+        case Gate():
+            return Contents("gate", {"kind": value.kind, "classes": list(value.classes)}, value.arrays())
+        case SteeringFunction():
+            arrays, header = value.parts(saving=True)
+            certificate = value.certificate.to_dict() if value.certificate else None
+            # an unknown origin is not written, so that such files stay equal to those of earlier versions, bit for bit
+            origin = {"origin": known} if (known := value.origin.known()) else {}
+            return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
+        case BaseSteering():
+            return _estimator_to_contents(value)
+    raise FileFormatError(f"Cannot save a {type(value).__name__}; save a map, a gate, a steering function or moments.")
+
+
+def _estimator_to_contents(estimator: BaseSteering) -> Contents:
+    steering, moments = _to_contents(estimator.steering_), by_class.to_contents(estimator.moments_)
+    features = getattr(estimator, "feature_names_in_", None)
     header = {
-        "estimator": type(value).__name__,
-        "params": {name: _plain(name, param) for name, param in value.get_params(deep=False).items()},
-        "features": _feature_names(value),
-        "n_iter": getattr(value, "n_iter_", None),
+        "estimator": type(estimator).__name__,
+        **_module_of(type(estimator)),
+        "params": {name: _plain(name, param) for name, param in estimator.get_params(deep=False).items()},
+        "features": None if features is None else list(features),
+        "n_iter": getattr(estimator, "n_iter_", None),
         "steering": dict(steering.header),
         "moments": dict(moments.header),
     }
@@ -80,7 +84,7 @@ def _to_contents(value: Saveable) -> Contents:
 
 def _plain(name: str, param: Any) -> Any:
     if name == "gate" and not isinstance(param, str):
-        return None  # a fitted gate is stored with the steering function and put back from there
+        return None  # a fitted gate is stored with the steering function and restored from there
     if isinstance(param, np.generic):
         return param.item()
     if isinstance(param, list | tuple | set | np.ndarray):
@@ -90,64 +94,108 @@ def _plain(name: str, param: Any) -> Any:
     return param
 
 
-def _feature_names(estimator: BaseSteering) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else list(names)
+@built_from("a map")
+def _map(contents: Contents) -> AffineMap:
+    return from_arrays(contents.header["kind"], dict(contents.arrays))
 
 
-def _estimator(contents: Contents) -> BaseSteering:
+@built_from("a gate")
+def _gate(contents: Contents) -> Gate:
+    return gate_from_arrays(contents.header["kind"], tuple(contents.header["classes"]), dict(contents.arrays))
+
+
+@built_from("a steering-function")
+def _steering(contents: Contents) -> SteeringFunction:
     header = contents.header
-    if not isinstance(header.get("estimator"), str) or header["estimator"] not in _ESTIMATORS:
-        raise FileFormatError(f"The file holds an unknown estimator {header.get('estimator')!r}; upgrade repsurgery.")
-    with built_from("an estimator"):
-        moments = by_class.from_contents(_part(contents, "moments", by_class.KIND))
-        steering = surgery_io.from_contents(_part(contents, "steering", "steering-function"))
-        assert isinstance(steering, SteeringFunction)
-        if (steering.dim, steering.classes) != (moments.dim, tuple(moments.labels)):
-            raise ShapeError("Its maps are not those of its moments: width or classes differ.")
-        params, features = dict(header["params"]), header["features"]
-        if "gate" in params and params["gate"] is None:
-            params["gate"] = steering.gate
-        estimator = _ESTIMATORS[header["estimator"]](**params)
-        _require_params(estimator, moments)
-        estimator.moments_ = moments
-        estimator._steering = steering
-        estimator._origin = steering.origin
-        estimator.n_features_in_ = moments.dim
-        if (steps := header.get("n_iter")) is not None:
-            if type(steps) is not int or steps < 0:
-                raise ParameterError(f"It counts {steps!r} iterations, which is no number of them.")
-            estimator.n_iter_ = steps
-        if features is not None:
-            if len(features) != moments.dim or not all(isinstance(name, str) for name in features):
-                raise ShapeError(f"It names {len(features)} features, and its moments have {moments.dim}.")
-            estimator.feature_names_in_ = np.array(features, dtype=object)
+    maps: dict[Label | None, AffineMap] = {}
+    for i, entry in enumerate(header["maps"]):
+        maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
+    if len(maps) < len(header["maps"]):
+        raise LabelError("Two of the maps serve the same class.")
+    gate = _gate(Contents("gate", header["gate"], _under(contents.arrays, "gate.")))
+    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
+    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, Origin.from_header(header.get("origin")))
+
+
+@built_from("an estimator")
+def _estimator(contents: Contents) -> BaseSteering:
+    header, arrays = contents.header, contents.arrays
+    estimator_class = _class_of(header)
+    moments = by_class.from_contents(Contents(by_class.KIND, header["moments"], _under(arrays, "moments/")))
+    steering = _steering(Contents("steering-function", header["steering"], _under(arrays, "steering/")))
+    if (steering.dim, steering.classes) != (moments.dim, tuple(moments.labels)):
+        raise ShapeError("Its maps do not match its moments: width or classes differ.")
+    params, features = dict(header["params"]), header["features"]
+    if "gate" in params and params["gate"] is None:
+        params["gate"] = steering.gate
+    estimator = estimator_class(**params)
+    _require_params(estimator, moments)
+    estimator.moments_ = moments
+    estimator._steering = steering
+    estimator._origin = steering.origin
+    estimator.n_features_in_ = moments.dim
+    if (steps := header.get("n_iter")) is not None:
+        if type(steps) is not int or steps < 0:
+            raise ParameterError(f"Its number of iterations is {steps!r}; it must be a whole number of at least 0.")
+        estimator.n_iter_ = steps
+    if features is not None:
+        if len(features) != moments.dim or not all(isinstance(name, str) for name in features):
+            raise ShapeError(f"It names {len(features)} features, and its moments have {moments.dim}.")
+        estimator.feature_names_in_ = np.array(features, dtype=object)
     return estimator
 
 
+def _module_of(cls: type[BaseSteering]) -> dict[str, str]:
+    """Return the module of an estimator of another package; files of our own estimators do not name theirs."""
+    return {} if cls.__module__.startswith("repsurgery.") else {"module": cls.__module__}
+
+
+def _class_of(header: Mapping[str, Any]) -> type[BaseSteering]:
+    name, module = header.get("estimator"), header.get("module")
+    classes = METHODS.own().values() if module is None else (METHODS[method] for method in METHODS)
+    for cls in classes:
+        if cls.__name__ == name and module in (None, cls.__module__):
+            return cls
+    if module is None:
+        raise FileFormatError(f"The file holds an unknown estimator {name!r}; upgrade repsurgery.")
+    raise FileFormatError(
+        f"The file holds an unknown estimator {name!r} of the module {module!r}; no installed package registers it. "
+        "Install the package that does. A file of its steering_ loads without the package."
+    )
+
+
 def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
-    """Refuse parameters that `fit` would refuse, without fitting."""
-    usual = type(estimator)().get_params(deep=False)
+    """Raise for parameters that `fit` would reject, without fitting."""
+    defaults = type(estimator)().get_params(deep=False)
     for name, value in estimator.get_params(deep=False).items():
+        default = type(defaults[name])
         if name in ("source", "target", "neutral"):
             for label in value if isinstance(value, list) else [] if value is None else [value]:
                 known_label(moments, label)
         elif name == "random_state":
             if value is not None and type(value) is not int:
-                raise ParameterError(f"{name} is {value!r}; a file holds a whole number or nothing.")
-        elif not isinstance(value, Gate) and type(value) not in _ALIKE.get(type(usual[name]), (type(usual[name]),)):
-            raise ParameterError(f"{name} is {value!r}; it is usually {usual[name]!r}.")
+                raise ParameterError(f"{name} is {value!r}; it must be a whole number or None.")
+        elif not isinstance(value, Gate) and type(value) not in _SAME_TYPE.get(default, (default,)):
+            raise ParameterError(f"{name} is {value!r}; its default is {defaults[name]!r}.")
     check_shrinkage(estimator.shrinkage, estimator.ridge)
-    for name, known in (("gate", GateName), ("precision", Precision)):
-        value = getattr(estimator, name)
-        if isinstance(value, str) and value not in get_args(known):
-            raise ParameterError(f"{name} is {value!r}; it must be one of {list(get_args(known))}.")
+    if isinstance(estimator.gate, str):
+        GATES[estimator.gate]
+    if estimator.precision not in get_args(Precision):
+        raise ParameterError(f"precision is {estimator.precision!r}; it must be one of {list(get_args(Precision))}.")
 
 
-_ALIKE: Mapping[type, tuple[type, ...]] = {float: (float, int), int: (int, float)}
+_SAME_TYPE: Mapping[type, tuple[type, ...]] = {float: (float, int), int: (int, float)}
 
 
-def _part(contents: Contents, name: str, kind: str) -> Contents:
-    prefix = f"{name}/"
-    arrays = {k.removeprefix(prefix): a for k, a in contents.arrays.items() if k.startswith(prefix)}
-    return Contents(kind, contents.header[name], arrays)
+def _under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+_READERS: Mapping[str, Callable[[Contents], Any]] = {
+    by_class.KIND: by_class.from_contents,
+    by_class.SINGLE: by_class.single_from_contents,
+    "estimator": _estimator,
+    "map": _map,
+    "gate": _gate,
+    "steering-function": _steering,
+}

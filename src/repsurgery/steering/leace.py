@@ -9,18 +9,18 @@ from repsurgery.affine import LowRank
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.linalg.transport import Range
 from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
-from repsurgery.steering.base import BaseSteering
+from repsurgery.moments.shrinkage import FitRows, Shrinkage, shrink, shrunk_covariance
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.steering.shrink import SeenRows, shrink, shrunk_covariance
 
 __all__ = ["LEACE"]
 
 
+@METHODS.register("leace")
 class LEACE(BaseSteering):
     """Make all class means coincide, so that no convex-loss linear probe can read the concept.
 
@@ -32,7 +32,7 @@ class LEACE(BaseSteering):
     shrinkage : {"none", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
         How the total covariance is regularised before it is inverted. Erasure stays exact; only its cost grows.
     ridge : float
-        The size of either ridge.
+        The size of the ridge, where the shrinkage has one.
     precision : {"float64", "float32-products"}
         How moments are accumulated.
 
@@ -68,31 +68,28 @@ class LEACE(BaseSteering):
         self.ridge = ridge
         self.precision = precision
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
+    def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         total = moments.total
-        rows, weighted = (None, False) if seen is None else (seen.X, seen.weights is not None)
-        s = shrink(self.shrinkage, self.ridge, total, rows, weighted=weighted)
+        s = shrink(self.shrinkage, self.ridge, total, rows)
         gaps = np.stack([m.mean - total.mean for m in moments.values()], axis=1)
         left, right = erasing_directions(gaps, total, whiten(total, s))
         m = LowRank(-left, right, left @ (right @ total.mean))
-        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
-        method = Method("LEACE", self.claims, self.population, self.shrinkage, ridge)
-        return method, {EVERYBODY: Solution(m, float(np.square(left).sum()))}
+        return self._method(), {EVERYBODY: Solution(m, float(np.square(left).sum()))}
 
 
 def whiten(m: Moments, s: Shrinkage) -> Whitening:
     """Return the whitening of the (shrunk) covariance of ``m``; factors are never squared."""
     if m.factor is not None and m.count < m.dim:
-        found = m.range()
-        return by_range(Range(found.basis, np.sqrt(s.keep * found.scale**2 + s.floor)))
+        span = m.range()
+        return by_range(Range(span.basis, np.sqrt(s.keep * span.scale**2 + s.floor)))
     return whitening_of(shrunk_covariance(m, s), m.rank_tolerance)
 
 
 def erasing_directions(gaps: Any, total: Moments, whitening: Whitening) -> tuple[Any, Any]:
     """Return left (d, r), right (r, d) with right @ left = I and left spanning the ``gaps`` (d, k).
 
-    ``left`` is made of the gaps themselves and ``right`` rescaled to it, so W = I − left @ right annihilates them
-    to the last bit whatever the condition of Σ. A gap counts as none only when it is within rounding of the means.
+    ``left`` is a combination of the gaps and ``right`` is rescaled to it, so that W = I − left @ right annihilates
+    them to the last bit for every condition number of Σ. A gap within rounding of the means counts as zero.
     """
     U, s, Vt = linalg.svd(whitening.apply(gaps), full_matrices=False, check_finite=False)
     eps = np.finfo(np.float64).eps

@@ -7,13 +7,15 @@ import numpy as np
 from repsurgery.affine import Translation
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.from_moments import Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
+from repsurgery.moments.shrinkage import Shrinkage
+from repsurgery.steering.base import METHODS
 from repsurgery.steering.toward import TowardTarget
 
 __all__ = ["MeanMatching"]
 
 
+@METHODS.register("mean")
 class MeanMatching(TowardTarget):
     """Move each source class so that its mean is the target's, as cheaply as any affine map can.
 
@@ -25,9 +27,9 @@ class MeanMatching(TowardTarget):
         The classes to steer and the class to steer them to. The target defaults to the last sorted label,
         the sources to all other classes.
     shrinkage, ridge
-        Read by the gates "lda" and "qda" only; see `MiMiC`.
+        See `MiMiC`. Only gates that read covariances use them, such as "lda" and "qda".
     gate : {"nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"}, or a fitted gate or classifier
-        Decides which vectors are steered when no labels are given.
+        Which vectors are steered when a call passes no labels.
     precision : {"float64", "float32-products"}
         How moments are accumulated.
     random_state : int or None

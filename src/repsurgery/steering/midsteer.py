@@ -12,14 +12,15 @@ from repsurgery.errors import LabelError, SingularCovarianceError
 from repsurgery.linalg.whitening import Whitening
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
-from repsurgery.steering.base import BaseSteering
+from repsurgery.moments.shrinkage import FitRows, shrink
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.leace import whiten
 from repsurgery.steering.selection import known_label, select_classes
-from repsurgery.steering.shrink import SeenRows, shrink
 
 __all__ = ["MidSteer"]
 
 
+@METHODS.register("midsteer")
 class MidSteer(BaseSteering):
     """Send the source mean to the target mean along one direction, moving neutral vectors as little as possible.
 
@@ -32,7 +33,7 @@ class MidSteer(BaseSteering):
     source, target : label, list of labels, or None
         See `MeanMatching`; each source has its own map.
     neutral : label or None
-        The class whose mean stays and whose covariance prices the map; None pools all classes.
+        The class whose mean stays and over which the cost of the map is measured; None pools all classes.
     shrinkage, ridge, gate, precision, random_state
         See `MiMiC`. With ``gate="always"`` every vector moves in proportion to how much of the source it carries.
 
@@ -75,17 +76,15 @@ class MidSteer(BaseSteering):
         self.precision = precision
         self.random_state = random_state
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
+    def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         sources, target = self._select(moments)
         name = None if self.neutral is None else known_label(moments, self.neutral)
         neutral = moments.total if name is None else moments[name]
-        whitening = self._whitening(neutral, seen)
+        whitening = self._whitening(neutral, rows, name)
         solutions: dict[Label | None, Solution] = {
             c: self._switch(moments[c], moments[target], neutral, whitening, c) for c in sources
         }
-        ridge = float(self.ridge) if self.shrinkage in ("ridge", "relative-ridge") else None
-        method = Method("MidSteer", self.claims, self.population, self.shrinkage, ridge, target, name)
-        return method, solutions
+        return self._method(target=target, neutral=name), solutions
 
     def _select(self, moments: ClassMoments) -> tuple[list[Label], Label]:
         sources, target = select_classes(moments, self.source, self.target)
@@ -99,16 +98,12 @@ class MidSteer(BaseSteering):
             )
         return sources, target
 
-    def _whitening(self, neutral: Moments, seen: SeenRows | None) -> Whitening:
-        rows = None
-        if seen is not None:
-            rows = seen.X if self.neutral is None else seen.of(self.neutral)
-        weighted = seen is not None and seen.weights is not None
-        s = shrink(self.shrinkage, self.ridge, neutral, rows, weighted=weighted)
+    def _whitening(self, neutral: Moments, rows: FitRows | None, name: Label | None) -> Whitening:
+        s = shrink(self.shrinkage, self.ridge, neutral, rows, name)
         whitening = whiten(neutral, s)
         if self.neutral is not None and not whitening.full_rank and s.floor == 0:
             raise SingularCovarianceError(
-                "MidSteer prices its map by the neutral class's covariance, which is singular here. "
+                "MidSteer measures the cost of its map by the neutral class's covariance, which is singular here. "
                 "Add neutral rows, choose shrinkage='oas', or pool all classes with neutral=None."
             )
         return whitening
@@ -121,7 +116,7 @@ class MidSteer(BaseSteering):
         offset = 1 + float(np.square(whitening.apply(neutral.mean[:, None])).sum())
         if size <= (8 * np.finfo(np.float64).eps) ** 2 * offset:  # within rounding of the means
             raise LabelError(
-                f"The mean of source {label!r} equals the neutral mean, so nothing tells it apart. "
+                f"The mean of source {label!r} equals the neutral mean, so that no direction separates them. "
                 "Choose another neutral class."
             )
         read = whitening.transpose(scores).T / size

@@ -4,14 +4,16 @@ from typing import ClassVar
 
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.from_moments import Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
+from repsurgery.moments.shrinkage import Shrinkage
+from repsurgery.steering.base import METHODS
 from repsurgery.steering.gaussian import gaussian_solution
 from repsurgery.steering.toward import TowardTarget
 
 __all__ = ["MiMiC"]
 
 
+@METHODS.register("mimic")
 class MiMiC(TowardTarget):
     """Give each source class the target's mean and covariance, as cheaply as any affine map can.
 
@@ -25,10 +27,10 @@ class MiMiC(TowardTarget):
         the sources to all other classes.
     shrinkage : {"none", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
         "ridge" adds ``ridge`` to both diagonals (POT, the paper's experiments), "relative-ridge" adds
-        ``ridge`` · tr Σ / d, "oas" streams, "ledoit-wolf" needs rows in memory. Each trades the exact covariance for
-        stability; the certificate says how much it moved.
+        ``ridge`` · tr Σ / d, "oas" reads moments, "ledoit-wolf" needs rows in memory. Each gives up the exact
+        covariance for stability; the certificate says by how much.
     ridge : float
-        The size of either ridge.
+        The size of the ridge, where the shrinkage has one.
     gate, precision, random_state
         See `MeanMatching`.
 
@@ -49,7 +51,7 @@ class MiMiC(TowardTarget):
     Where the target has rank at most the source's this holds for singular covariances too; elsewhere the residual is
     the smallest any affine map attains, and reported (test_rank_deficiency_is_exact_where_feasible,
     test_infeasible_ranks_attain_the_smallest_residual).
-    Directions unseen in the source are left untouched (test_unseen_directions_are_left_untouched).
+    Directions in which the source has no variance are left untouched (test_unseen_directions_are_left_untouched).
 
     Examples
     --------
@@ -62,6 +64,7 @@ class MiMiC(TowardTarget):
 
     claims: ClassVar[tuple[Claim, ...]] = ("means", "covariances", "neighbours")
     shrinks: ClassVar[bool] = True
+    study_shrinkage: ClassVar[str] = "ridge"
 
     def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
         return gaussian_solution(source, target, s0, s1)

@@ -1,4 +1,4 @@
-"""Which classes are steered, and to which: the meaning of ``source`` and ``target``."""
+"""Which classes are steered to which class: the meaning of ``source`` and ``target``."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def select_classes(moments: ClassMoments, source: Any, target: Any) -> tuple[lis
     if target is None:
         free = [label for label in moments.labels if label not in (sources or [])]
         if not free:
-            raise LabelError(f"Every class {moments.labels} is a source; leave one to be the target.")
+            raise LabelError(f"Every class of {moments.labels} is a source. Leave one of them as the target.")
         goal = free[-1]
     else:
         goal = known_label(moments, target)

@@ -1,4 +1,4 @@
-"""`TowardTarget`: the shape shared by estimators that steer source classes to one target, each by its own map."""
+"""`TowardTarget`: the base of estimators that steer each source class to one target by a map of its own."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -6,18 +6,23 @@ from typing import Any, ClassVar
 from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Population
 from repsurgery.certificates.from_moments import Method, Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
+from repsurgery.moments.shrinkage import FitRows, Shrinkage, shrink_classes
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.selection import select_classes
-from repsurgery.steering.shrink import SeenRows, shrink_classes
 
 __all__ = ["TowardTarget"]
 
 
 class TowardTarget(BaseSteering):
-    """Abstract: subclasses give the map from one source class to the target."""
+    """Abstract base: a subclass implements `_pair`, the map from one source class to the target.
+
+    Attributes
+    ----------
+    shrinks : bool
+        Whether the map reads covariances, so that ``shrinkage`` applies to them.
+    """
 
     population: ClassVar[Population] = "source"
     shrinks: ClassVar[bool] = False
@@ -43,15 +48,14 @@ class TowardTarget(BaseSteering):
 
     @abstractmethod
     def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
-        """Return the map that takes ``source`` to ``target``."""
+        """Return the map that takes ``source`` to ``target``, whose covariances are shrunk by ``s0`` and ``s1``."""
 
-    def _solve(self, moments: ClassMoments, seen: SeenRows | None) -> tuple[Method, dict[Label | None, Solution]]:
+    def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         sources, target = select_classes(moments, self.source, self.target)
         name = self.shrinkage if self.shrinks else "none"
         used = ClassMoments({label: moments[label] for label in (*sources, target)})
-        s = shrink_classes(name, self.ridge, used, seen)
+        s = shrink_classes(name, self.ridge, used, rows)
         solutions: dict[Label | None, Solution] = {
             c: self._pair(moments[c], moments[target], s[c], s[target]) for c in sources
         }
-        ridge = float(self.ridge) if name in ("ridge", "relative-ridge") else None
-        return Method(type(self).__name__, self.claims, self.population, name, ridge, target), solutions
+        return self._method(shrinkage=name, target=target), solutions

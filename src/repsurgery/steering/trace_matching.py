@@ -7,17 +7,19 @@ import numpy as np
 from repsurgery.affine import Diagonal
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.from_moments import Solution
-from repsurgery.linalg.shrinkage import Shrinkage
 from repsurgery.moments import Moments
+from repsurgery.moments.shrinkage import Shrinkage
+from repsurgery.steering.base import METHODS
 from repsurgery.steering.toward import TowardTarget
 
 __all__ = ["TraceMatching"]
 
 
+@METHODS.register("trace")
 class TraceMatching(TowardTarget):
     """Match the mean and the total variance: the cheapest affine map with equal means and no neighbour bias.
 
-    s(h) = √(tr Σ₁ / tr Σ₀) (h − μ₀) + μ₁. Expected bias by neighbours reads only traces, so one scalar is enough.
+    s(h) = √(tr Σ₁ / tr Σ₀) (h − μ₀) + μ₁. Expected bias by neighbours depends on traces only, so one scalar is enough.
 
     Parameters
     ----------

@@ -1,34 +1,40 @@
-"""Studies as one page that needs nothing else, and as Markdown with its figures beside it."""
+"""All studies as one self-contained page, and as a Markdown file with its figures beside it."""
 
 import os
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 
+from repsurgery.checkpoint import write_text
 from repsurgery.errors import RecordError
-from repsurgery.studies.common.report import html, markdown
-from repsurgery.studies.common.report.facts import distinctions
-from repsurgery.studies.common.report.sections import Section, section_html, section_markdown
+from repsurgery.studies.common.report.rendering import render
+from repsurgery.studies.common.report.sections import Section
 from repsurgery.studies.common.report.tables import Table
-from repsurgery.studies.common.report.writing import write_whole
 from repsurgery.studies.fairness.record import StudyRecord
 from repsurgery.studies.fairness.report.facts import summary_table
-from repsurgery.studies.fairness.report.section import study_section
+from repsurgery.studies.fairness.report.section import study_sections
 from repsurgery.studies.records import Record
 from repsurgery.studies.toxicity.record import ToxicityRecord
-from repsurgery.studies.toxicity.report.section import toxicity_section
-from repsurgery.studies.toxicity.report.summary import toxicity_summary_table
+from repsurgery.studies.toxicity.report.facts import toxicity_summary_table
+from repsurgery.studies.toxicity.report.section import toxicity_sections
 
-__all__ = ["REPORT_FILES", "write_study_report"]
+__all__ = ["REPORT_FILES", "write_report", "write_study_report"]
 
 REPORT_FILES = ("index.html", "report.md", "*.svg")
-"""Patterns of the names that a report has in its folder."""
+"""Patterns of the names of the files in a report's folder."""
 
-_LEAD = "Every number below stands in a record; nothing is computed by this page but verdicts."
+_LEAD = (
+    "All numbers below come from records of studies. This page computes only verdicts and adjusted p-values, and the "
+    "intervals and tests that older records lack."
+)
+
+
+def write_report(record: Record, folder: str | os.PathLike[str]) -> Path:
+    """Write the report of one record; see `write_study_report`."""
+    return write_study_report([record], folder)
 
 
 def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]) -> Path:
-    """Write ``index.html``, ``report.md`` and its figures into ``folder``, each whole or not at all.
+    """Write ``index.html``, ``report.md`` and its figures into ``folder``, each file completely or not at all.
 
     The page is self-contained: no script, no font, no picture from elsewhere. Equal records give equal bytes.
 
@@ -37,7 +43,7 @@ def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]
     records : iterable of StudyRecord or ToxicityRecord
         One section each: fairness studies first, then toxicity studies, each kind in this order and with a summary.
     folder : path
-        Made where it is missing; files of an older report are replaced.
+        Created if it is missing; files of an older report are replaced.
 
     Returns
     -------
@@ -48,49 +54,31 @@ def write_study_report(records: Iterable[Record], folder: str | os.PathLike[str]
     ------
     RecordError
         Without a record. Nothing is written.
+    MissingExtraError
+        Without Jinja2 or matplotlib. Nothing is written.
     """
-    held = list(records)
-    if not held:
+    listed = list(records)
+    if not listed:
         raise RecordError("There are no records to report. Run `repsurgery reproduce` first, or name its files.")
-    fairness = [record for record in held if isinstance(record, StudyRecord)]
-    toxicity = [record for record in held if isinstance(record, ToxicityRecord)]
-    title = _title(fairness, toxicity)
-    summaries = _summaries(fairness, toxicity)
-    studies = _sections([*fairness, *toxicity])
-    page, text = _page(title, summaries, studies), _text(title, summaries, studies)
-    for study in studies:
-        for drawing in study.drawings:
-            write_whole(drawing.svg, Path(folder) / drawing.file)
-    write_whole(text, Path(folder) / "report.md")
-    return write_whole(page, Path(folder) / "index.html")
-
-
-def _title(fairness: list[StudyRecord], toxicity: list[ToxicityRecord]) -> str:
-    kinds = [kind for kind, held in (("fairness", fairness), ("toxicity", toxicity)) if held]
-    return f"{' and '.join(kinds).capitalize()} studies: affine surgery on representations"
-
-
-def _summaries(fairness: list[StudyRecord], toxicity: list[ToxicityRecord]) -> list[Table]:
-    tables = [summary_table(fairness)] if fairness else []
-    return [*tables, toxicity_summary_table(toxicity, first=len(fairness) + 1)] if toxicity else tables
-
-
-def _sections(records: list[Record]) -> list[Section]:
-    told = distinctions(records)
-    return [
-        study_section(i, record, words) if isinstance(record, StudyRecord) else toxicity_section(i, record, words)
-        for i, (record, words) in enumerate(zip(records, told, strict=True), 1)
-    ]
-
-
-def _page(title: str, summaries: list[Table], studies: list[Section]) -> str:
-    contents = "".join(f'<li><a href="#{study.anchor}">{escape(study.title)}</a></li>' for study in studies)
-    parts = [f"<h1>{title}</h1>", f'<p class="lead">{_LEAD}</p>', *map(html.table, summaries)]
-    if len(studies) > 1:
-        parts.append(f'<h2>Contents</h2>\n<ul class="contents">{contents}</ul>')
-    return html.document(title, [*parts, *map(section_html, studies)])
-
-
-def _text(title: str, summaries: list[Table], studies: list[Section]) -> str:
-    blocks = [block for study in studies for block in section_markdown(study)]
-    return "\n\n".join([f"# {title}", _LEAD, *map(markdown.table, summaries), *blocks]) + "\n"
+    kinds: list[str] = []
+    summaries: list[Table] = []
+    sections: list[Section] = []
+    fairness = [record for record in listed if isinstance(record, StudyRecord)]
+    toxicity = [record for record in listed if isinstance(record, ToxicityRecord)]
+    if fairness:
+        kinds.append("fairness")
+        summaries.append(summary_table(fairness))
+        sections += study_sections(fairness)
+    if toxicity:
+        kinds.append("toxicity")
+        summaries.append(toxicity_summary_table(toxicity, first=len(fairness) + 1))
+        sections += toxicity_sections(toxicity, first=len(fairness) + 1)
+    title = f"{' and '.join(kinds).capitalize()} studies: affine steering of representations"
+    page, text = (
+        render(template, title=title, lead=_LEAD, summaries=summaries, sections=sections)
+        for template in ("page.html.jinja", "page.md.jinja")
+    )
+    for drawing in (drawing for section in sections for drawing in section.drawings):
+        write_text(Path(folder) / drawing.file, drawing.svg)
+    write_text(Path(folder) / "report.md", text)
+    return write_text(Path(folder) / "index.html", page)

@@ -1,81 +1,100 @@
-"""Records as JSON files: written once, never altered, and refused when they were."""
+"""Records as JSON files: written once, never changed afterwards, and refused if they were changed."""
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from repsurgery.checkpoint import digest as json_digest
+from repsurgery.checkpoint import write_text
 from repsurgery.errors import RecordError
-from repsurgery.studies.fairness.record import StudyRecord
-from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.common.checked import read_checked
 
-__all__ = ["SCHEMA", "Record", "read_record", "read_records", "write_record"]
+if TYPE_CHECKING:
+    from repsurgery.studies.fairness.record import StudyRecord
+    from repsurgery.studies.toxicity.record import ToxicityRecord
 
-Record: TypeAlias = StudyRecord | ToxicityRecord
+__all__ = ["KINDS", "SCHEMA", "Record", "read_record", "read_records", "write_record"]
+
+Record: TypeAlias = "StudyRecord | ToxicityRecord"
+
+KINDS: Mapping[str, str] = {
+    "bios": "repsurgery.studies.fairness.record:StudyRecord",
+    "dialect": "repsurgery.studies.fairness.record:StudyRecord",
+    "toxicity": "repsurgery.studies.toxicity.record:ToxicityRecord",
+}
+"""The class of each experiment's record; it is imported when such a record is read."""
+
+SCHEMA = 1
+"""Version of the file layout; files of another version are refused."""
 
 _CIRCUMSTANCES = ("created", "seconds", "environment")
-SCHEMA = 1
-"""Number of the record's layout; a reader of another number refuses the file."""
 
 
 def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     """Write ``record`` into ``folder`` and return the path.
 
-    The name ends in a digest of what was asked and found, without date, time taken and machine: the same study run
-    again finds its record there and leaves it as it is.
+    The file name ends in a digest of the specification and the results, without date, duration and environment. If the
+    same study was run before and gave the same results, its record is left unchanged.
+
+    Guarantees
+    ----------
+    A record that is read and written again has the same bytes (test_a_committed_record_is_written_again_as_it_stands).
     """
-    body = json.loads(json.dumps(record.to_dict(), allow_nan=False))
-    digest = _digest(body)
-    found = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
-    reader = record.encoder if isinstance(record, StudyRecord) else record.model
-    words = (record.experiment, record.data["name"], reader["name"], record.spec["preset"])
-    path = Path(folder) / f"{'-'.join(_plain(str(word)) for word in words)}-{found[:12]}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    body = record.to_dict()
+    results = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
+    words = (record.experiment, record.data["name"], record.model_name, record.spec["preset"])
+    path = Path(folder) / f"{'-'.join(_file_word(str(word)) for word in words)}-{results[:12]}.json"
     if path.exists():
-        read_record(path)  # an altered file is an error, not a record
+        read_record(path)  # raises if the file was altered
         return path
-    text = json.dumps({"schema": SCHEMA, "digest": digest, "record": body}, indent=1, ensure_ascii=False) + "\n"
-    fresh = path.with_suffix(".part")
+    text = json.dumps({"schema": SCHEMA, "digest": _digest(body), "record": body}, indent=1, ensure_ascii=False) + "\n"
     try:
-        fresh.write_text(text, encoding="utf-8")
+        return write_text(path, text)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise RecordError(
             f"The record could not be written to {path.parent} ({error.strerror}). Make room or name another folder, "
-            "and run the same command again: what was computed is kept."
+            "and run the same command again: finished work is kept."
         ) from error
-    return fresh.replace(path)
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
-    """Read a record back, checking layout and digest first."""
+    """Read a record, checking layout, digest and contents."""
     file = Path(path)
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecordError(f"There is no record {file}. Run the study first, or name another file.") from error
     except (ValueError, OSError) as error:
-        raise RecordError(f"{file} is no record ({error}). Run the study again.") from error
-    if not isinstance(held, dict) or not {"schema", "digest", "record"} <= held.keys():
-        raise RecordError(f"{file} is no record of a study: schema, digest and record are not all there.")
-    if held["schema"] != SCHEMA:
+        raise RecordError(f"{file} is not a record ({error}). Run the study again.") from error
+    if not isinstance(stored, dict) or not {"schema", "digest", "record"} <= stored.keys():
+        raise RecordError(f"{file} is not a record of a study: it needs schema, digest and record. Name another file.")
+    if stored["schema"] != SCHEMA:
         raise RecordError(
-            f"{file} has layout {held['schema']!r}; this repsurgery reads {SCHEMA}. "
+            f"{file} has layout {stored['schema']!r}; this version of repsurgery reads layout {SCHEMA}. "
             "Open it with the version that wrote it, or run the study again."
         )
-    if _digest(held["record"]) != held["digest"]:
+    body = stored["record"]
+    if _digest(body) != stored["digest"]:
         raise RecordError(f"{file} was altered after it was written: its digest does not match. Run the study again.")
+    experiment = body.get("experiment") if isinstance(body, dict) else None
+    kind = KINDS.get(str(experiment))
+    if kind is None:
+        raise RecordError(
+            f"{file} does not fit any record: its experiment is {experiment!r}; this version of repsurgery reads "
+            f"{', '.join(KINDS)}. Open it with the version that wrote it."
+        )
     try:
-        kind = ToxicityRecord if held["record"]["experiment"] == "toxicity" else StudyRecord
-        return kind.from_dict(held["record"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise RecordError(f"{file} lacks or exceeds what a record holds ({error}). Run the study again.") from error
+        record: Record = read_checked(resolve_name(kind), body, RecordError)
+    except RecordError as error:
+        raise RecordError(f"{file} does not fit a record of {experiment!r}: {error} Run the study again.") from error
+    return record
 
 
 def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
-    """Read every record among ``paths``; a folder stands for the ``.json`` files in it, by name."""
+    """Read the records ``paths``; a folder stands for its ``.json`` files, sorted by name."""
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise RecordError("There are no records to read. Run `repsurgery reproduce` first, or name its files.")
@@ -83,8 +102,8 @@ def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
 
 
 def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return json_digest(body, escape=False)
 
 
-def _plain(word: str) -> str:
+def _file_word(word: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in Path(word).name.lower())

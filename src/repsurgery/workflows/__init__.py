@@ -1,1 +1,1 @@
-"""What the commands do, as functions: fit, compare, fold, and open steering files."""
+"""The functions behind the commands: fit a steering, compare continuations, fold, and open steering files."""

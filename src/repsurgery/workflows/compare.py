@@ -1,13 +1,12 @@
-"""Continuations of prompts without steering and under each of several saved steerings, side by side."""
+"""Continuations of prompts without steering and with each of several saved steerings."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from repsurgery import lm
 from repsurgery.lm.load.models import DEFAULT_MODEL
-from repsurgery.lm.steer.positions import Positions
-from repsurgery.workflows.steerings import open_steerings, recognised
+from repsurgery.workflows.steerings import Opened, recognised
 
 __all__ = ["Compared", "compare"]
 
@@ -21,7 +20,7 @@ class Compared:
     prompt : str
     sample : int
     texts : tuple of str
-        The base's continuation first, then one per steering, all drawn with the same noise.
+        The continuation of the unsteered model, then one per steering, all drawn with the same random numbers.
     """
 
     prompt: str
@@ -30,49 +29,28 @@ class Compared:
 
 
 def compare(
-    files: Sequence[str | os.PathLike[str]],
-    prompts: Sequence[str],
-    *,
-    model: str = DEFAULT_MODEL,
-    sites: Sequence[str] = (),
-    strength: float | None = None,
-    positions: Positions | None = None,
-    n: int = 1,
-    max_new_tokens: int = 20,
-    seed: int = 0,
-    progress: bool = True,
+    steerings: Sequence[Opened], prompts: Sequence[str], *, model: str = DEFAULT_MODEL, **sampling: Any
 ) -> list[Compared]:
-    """Return what ``model`` writes without steering and under each file.
+    """Return the continuations of ``model`` without steering and with each steering.
 
     Parameters
     ----------
-    files : sequence of paths
-        Maps, steering functions or estimators, each steering alone.
+    steerings : sequence of Opened
+        See `open_steerings`; each steers alone.
     prompts : sequence of str
-    sites, strength, positions
-        See `open_steerings`.
-    model, n, max_new_tokens, seed
-        See `lm.load` and `lm.generate`.
+    model : str
+        See `lm.load`.
+    **sampling
+        Arguments of `lm.generate`: n, max_new_tokens, seed, progress.
 
     Warns
     -----
     OriginWarning
-        Where a file was fitted at another site, or on a model of other weights.
+        A steering was fitted at another site, or on a model with other weights.
     """
-    opened = open_steerings(files, sites=sites, strength=strength, positions=positions)
     network, tokenizer = lm.load(model)
-    steerings = [None, *(one.steering for one in recognised(opened, network))]
     columns = [
-        lm.generate(
-            network,
-            tokenizer,
-            prompts,
-            steering=steering,
-            n=n,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            progress=progress,
-        )
-        for steering in steerings
+        lm.generate(network, tokenizer, prompts, steering=steering, **sampling)
+        for steering in [None, *(opened.steering for opened in recognised(steerings, network))]
     ]
     return [Compared(row[0].prompt, row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)]

@@ -1,8 +1,7 @@
-"""Fit a steering function on a table of labelled texts, read by a language model."""
+"""Fit a steering function on a table of labelled texts, or on a file of moments."""
 
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import repsurgery as rs
@@ -16,22 +15,9 @@ from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.lm.read.states import Pooling
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.moments.by_class import to_contents
-from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.base import METHODS, BaseSteering
 
-__all__ = ["METHODS", "fit_moments", "fit_table"]
-
-METHODS: Mapping[str, type[BaseSteering]] = MappingProxyType(
-    {
-        "mean": rs.MeanMatching,
-        "mimic": rs.MiMiC,
-        "leace": rs.LEACE,
-        "trace": rs.TraceMatching,
-        "diagonal": rs.DiagonalTransport,
-        "midsteer": rs.MidSteer,
-        "barycenter": rs.BarycenterErasure,
-    }
-)
-"""The estimators by the names that commands use."""
+__all__ = ["fit_moments", "fit_table"]
 
 
 def fit_table(
@@ -50,32 +36,32 @@ def fit_table(
     licence: str | None = None,
     progress: bool = True,
 ) -> BaseSteering:
-    """Return an estimator fitted on the hidden states of a table's texts; its origin says on which.
+    """Return an estimator fitted on the hidden states of a table's texts; its origin names model, site and data.
 
     Parameters
     ----------
     table, text, label
-        The file and its two columns; see `read_table`.
+        The file and the names of its two columns; see `read_table`.
     method : str
-        A key of `METHODS`.
+        A name of `repsurgery.steering.base.METHODS`.
     model : str
         See `lm.load`.
     site, pooling, max_length
-        See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are kept, so that gates and
-        shrinkages which need rows are refused.
+        See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are computed, so that gates and
+        shrinkages which need rows raise an error.
     params : mapping of str to value, or None
-        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method that steers to a target needs one.
+        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method with a target needs ``target``.
     strength, positions, licence
-        Noted in the origin for whoever uses the steering; the map is fitted at strength 1 in any case.
+        Written to the origin as advice for later use; the map is always fitted at strength 1.
     """
-    noted = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
+    advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
     estimator = _estimator(method, params or {})
     texts = read_table(table, text=text, label=label)
     _require_labels(estimator, texts.counts)
     _require_target(estimator, texts.counts)
     network, tokenizer = lm.load(model)
-    # hashed before the work: nothing may change the model in between
-    origin = lm.origin_of(network, site=site, data=texts.digest, **noted.known())
+    # the model is hashed first, so that the digest is that of the weights which are read
+    origin = lm.origin_of(network, site=site, data=texts.digest, **advice.known())
     if pooling == "all":
         moments = lm.class_moments(
             network,
@@ -111,22 +97,22 @@ def fit_moments(
     Parameters
     ----------
     moments : path
-        Written by ``ClassMoments.save`` or the command ``moments``.
+        A file written by ``ClassMoments.save`` or the command ``moments``.
     method, params
-        As in `fit_table`; labels may be given as text ("0" for 0).
+        As in `fit_table`; labels may be passed as text ("0" for 0).
     model, site, pooling, strength, positions, licence
-        What to note in the origin: moments do not know where they were taken.
+        The origin to write, because a file of moments does not contain it.
     """
     name = None if model is None else plain_model_name(model)
-    noted = rs.Origin(model=name, site=site, pooling=pooling, strength=strength, positions=positions, licence=licence)
-    held = rs.ClassMoments.load(moments)
-    by_name = {str(label): label for label in held}
-    given = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
-    estimator = _estimator(method, given)
-    _require_target(estimator, {str(label): m.count for label, m in held.items()})
-    contents = to_contents(held)
-    origin = noted.revised(data=digest_of(contents.arrays, contents.header))
-    return estimator.fit_moments(held).with_origin(origin)
+    origin = rs.Origin(model=name, site=site, pooling=pooling, strength=strength, positions=positions, licence=licence)
+    by_class = rs.ClassMoments.load(moments)
+    by_name = {str(label): label for label in by_class}
+    labelled = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
+    estimator = _estimator(method, labelled)
+    _require_target(estimator, {str(label): m.count for label, m in by_class.items()})
+    contents = to_contents(by_class)
+    origin = origin.revised(data=digest_of(contents.arrays, contents.header))
+    return estimator.fit_moments(by_class).with_origin(origin)
 
 
 def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
@@ -140,30 +126,27 @@ def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
 
 
 def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
-    if method not in METHODS:
-        raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
-    known = METHODS[method]().get_params()
+    estimator = METHODS[method]
+    known = estimator().get_params()
     unknown = [name for name in params if name not in known]
     if unknown:
-        raise ParameterError(
-            f"{METHODS[method].__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}."
-        )
-    return METHODS[method](**params)
+        raise ParameterError(f"{estimator.__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}.")
+    return estimator(**params)
 
 
 def _require_target(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
-    # no label is a safe guess: the last in the alphabet may be the one to get rid of
+    # there is no safe default: the last label of the alphabet may be the one to steer away from
     if estimator.get_params().get("target", "none needed") is not None:
         return
-    found = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
     raise ParameterError(
-        f"{type(estimator).__name__} steers towards one label, and none was named. The labels found are {found}. Name "
-        "the one that the others are to become with --target LABEL; all others are steered, unless --source names some."
+        f"{type(estimator).__name__} steers towards one label, and none was named. The labels are {labels}. Name the "
+        "label to steer to with --target LABEL; all other labels are steered, unless --source names some of them."
     )
 
 
 def _require_labels(estimator: BaseSteering, counts: Mapping[str, int]) -> None:
-    # asked before the model reads a single text: reading may take an hour
+    # checked before the model reads the texts, which may take an hour
     for name in ("source", "target", "neutral"):
         wanted = getattr(estimator, name, None)
         for one in wanted if isinstance(wanted, list | tuple) else [wanted]:

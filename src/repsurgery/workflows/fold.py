@@ -1,4 +1,4 @@
-"""Fold a saved steering into a model's weights and write the model that results."""
+"""Fold a saved steering into a model's weights and write the resulting model."""
 
 import os
 from pathlib import Path
@@ -7,41 +7,37 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import FoldError
 from repsurgery.lm.load.models import DEFAULT_MODEL
-from repsurgery.outputs import check_output_folder
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.workflows.steerings import open_steering, recognised
+from repsurgery.workflows.steerings import Opened, recognised
 
 __all__ = ["fold_into"]
 
 
 def fold_into(
-    file: str | os.PathLike[str],
+    opened: Opened,
     folder: str | os.PathLike[str],
     *,
     model: str = DEFAULT_MODEL,
-    site: str | None = None,
-    strength: float | None = None,
     every_vector: bool = False,
     custom_code: bool = False,
 ) -> Path:
-    """Write ``model`` with the steering of ``file`` in its weights to ``folder``, and return the folder.
+    """Write ``model`` with a steering in its weights to ``folder``, and return the folder.
 
     Parameters
     ----------
-    file : path
-        A map, a steering function or an estimator.
-    site, strength
-        None: those of the file, else "final" and 1.
+    opened : Opened
+        See `open_steering`.
+    folder : path
+        A new or empty folder.
     every_vector : bool
-        Fold the map of a gated steering, which then acts on every vector; weights cannot hold a gate.
+        Fold the map of a gated steering without its gate, because weights cannot hold a gate. The map then acts on
+        every vector.
     custom_code : bool
-        Allow a folder that needs code of its own to load, where the architecture cannot hold the constant part.
+        Allow a folder that needs its own code to load, where the architecture has no place for the constant part.
     """
     target = Path(folder)
-    check_output_folder(target)
     if target.exists() and any(target.iterdir()):
         raise FoldError(f"{target} is not empty. Name a new folder, so that no file of another model stays in it.")
-    opened = open_steering(file, site, strength)
     network, tokenizer = lm.load(model)
     (known,) = recognised([opened], network)
     folded = lm.fold(network, _ungated(known.function) if every_vector else known.function, known.site)

@@ -1,4 +1,4 @@
-"""Saved steerings, with the site, strength and positions at which a command uses them."""
+"""Open steering files with the site, strength and positions at which a command uses them."""
 
 import os
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ __all__ = ["Opened", "open_steering", "open_steerings", "recognised"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A file and how it is used.
+    """A steering from a file, and how it is used.
 
     Attributes
     ----------
     function : SteeringFunction
-        Of the file; its origin holds the strength and the positions at which it is used.
+        The steering in the file; its origin holds the strength and the positions at which it is used.
     site : str
         Where it is used.
     site_known : bool
-        Whether the caller or the file named the site. Otherwise it is "final", which may not be where it was fitted.
+        Whether the caller or the file names the site. Otherwise it is "final", which may not be where it was fitted.
     """
 
     function: rs.SteeringFunction
@@ -36,12 +36,12 @@ class Opened:
 
     @property
     def steering(self) -> dict[str, rs.SteeringFunction]:
-        """As `lm.steer` and `lm.generate` take it."""
+        """The steering as `lm.steer` and `lm.generate` take it."""
         return {self.site: self.function}
 
     @property
     def words(self) -> str:
-        """Say where and how it steers."""
+        """A phrase that gives site, strength and positions."""
         guess = "" if self.site_known else " (the file names no site)"
         how = self.function.origin
         return f"at {self.site}{guess}, strength {how.strength:g}, positions {how.positions}"
@@ -60,14 +60,16 @@ def open_steerings(
     ----------
     files : sequence of paths
     sites : sequence of str
-        One for all files, one for each, or none: then each file's own, else "final".
+        One site for all files, or one for each. When empty: the site in each file, else "final".
     strength, positions
-        For all files; None: each file's own, else 1 and "all".
+        For all files. None: the values in each file, else 1 and "all".
     """
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
     if len(places) != len(files):
-        raise ParameterError(f"Got {len(sites)} sites for {len(files)} files; give one for all, or one for each.")
+        raise ParameterError(
+            f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
+        )
     return [open_steering(file, site, strength, positions) for file, site in zip(files, places, strict=True)]
 
 
@@ -79,15 +81,15 @@ def open_steering(
 ) -> Opened:
     """Read one file; see `open_steerings`."""
     function = as_steering(rs.load(Path(file)), caller=f"The file {file}")
-    known = function.origin
-    how = {"strength": strength, "positions": positions and check_positions(positions)}
-    usual = {"strength": 1.0, "positions": "all"} | known.known()
-    used = known.revised(**{name: usual[name] if value is None else value for name, value in how.items()})
-    place = site or known.site
+    origin = function.origin
+    asked = {"strength": strength, "positions": positions and check_positions(positions)}
+    default = {"strength": 1.0, "positions": "all"} | origin.known()
+    used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
+    place = site or origin.site
     return Opened(function.with_origin(used), place or "final", place is not None)
 
 
 def recognised(opened: Sequence[Opened], model: nn.Module) -> list[Opened]:
-    """Return the same, having compared the weights of ``model`` once with those that each file was fitted on."""
+    """Return the same steerings after one comparison of the weights of ``model`` with those each was fitted on."""
     functions = compare_weights(model, [(one.site, one.function) for one in opened])
     return [replace(one, function=function) for one, function in zip(opened, functions, strict=True)]

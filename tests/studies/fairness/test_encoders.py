@@ -5,8 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from repsurgery.studies.fairness import ENCODERS, encoders, make_spec
-from repsurgery.studies.fairness.components import PrincipalAxes
-from repsurgery.studies.fairness.encoders import encode_texts, encoder_of
+from repsurgery.studies.fairness.encoders import PrincipalAxes, encode_texts, encoder_of
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 
 

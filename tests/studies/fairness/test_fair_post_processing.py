@@ -309,7 +309,7 @@ def test_classes_are_one_name_per_column(classes):
 @pytest.mark.parametrize(
     ("scores", "group", "error", "words"),
     [
-        (GOOD, [0, 1, 2], LabelError, r"\[2\] that fit never saw"),
+        (GOOD, [0, 1, 2], LabelError, r"groups \[2\]; it was fitted on \[0, 1\]"),
         (GOOD, [0, 1], LabelError, "one label per row"),
         (np.full((1, 3), 1 / 3), [0], ShapeError, "3 classes; it was fitted on 2"),
         (2 * GOOD, [0, 1, 1], DataError, "row 0"),

@@ -203,7 +203,7 @@ def test_splits_come_from_the_data_where_they_have_some():
     assert splits_of(spec, texts).tolist() == ["train"] * 6 + ["test", "test", "test", "dev"]
     joined = splits_of(make_spec("bios", dev_to_train=0.9), texts)
     assert joined.tolist() == ["train"] * 6 + ["test", "test", "test", "train"]
-    with pytest.raises(LabelError, match="says 'held', 'other'"):
+    with pytest.raises(LabelError, match="contains 'held', 'other'"):
         splits_of(spec, replace(texts, splits=("train",) * 8 + ("other", "held")))
     drawn = Representations(
         np.eye(3),

@@ -14,8 +14,8 @@ from repsurgery.datasets import make_bios
 from repsurgery.errors import CacheWarning, DataError, LabelError
 from repsurgery.studies.common.stages import Stages
 from repsurgery.studies.fairness import make_spec, setting
+from repsurgery.studies.fairness.classification import concept_gate
 from repsurgery.studies.fairness.classifiers import SoftmaxRegression
-from repsurgery.studies.fairness.concept import concept_gate
 from repsurgery.studies.fairness.methods import balancing_weights
 from repsurgery.studies.fairness.rivals import FairPostProcessing
 from repsurgery.studies.fairness.rows import SPLITS, Part, StudyRows, random_splits

@@ -53,21 +53,21 @@ def test_a_file_holds_the_differences_and_gives_the_study_back(tmp_path, experim
         ({"colour": "red"}, "no option 'colour'"),
         ({"methods": ["magic"]}, r"no methods \['magic'\]"),
         ({"head": "best"}, "'converged' or 'saga'"),
-        ({"early_stopping": "yes"}, "must be bool"),
-        ({"ratios": [0.5, 1.0]}, "strictly between"),
-        ({"alphas": ["a"]}, "list of float"),
+        ({"early_stopping": "yes"}, "early_stopping is 'yes'; it must be a valid boolean"),
+        ({"ratios": [0.5, 1.0]}, r"ratios\[1\] is 1.0; it must be less than 1"),
+        ({"alphas": ["a"]}, r"alphas\[0\] is 'a'; it must be a valid number"),
         ({"source": "female"}, "two concepts"),
-        ({"resamples": 0}, "at least 1"),
-        ({"seed": 1.5}, "must be int"),
-        ({"seed": True}, "must be int"),
-        ({"seed": -1}, "at least 0"),
-        ({"post_groups": ["Gold"]}, "list of 'gold' or 'predicted'"),
+        ({"resamples": 0}, "resamples is 0; it must be greater than or equal to 1"),
+        ({"seed": 1.5}, "must be a valid integer"),
+        ({"seed": True}, "must be a valid integer"),
+        ({"seed": -1}, "greater than or equal to 0"),
+        ({"post_groups": ["Gold"]}, r"post_groups\[0\] is 'Gold'; it must be 'gold' or 'predicted'"),
         ({"criteria": ["parity"]}, "'demographic-parity' or 'equal-opportunity'"),
-        ({"alphas": [0.1, -0.1]}, "at least 0"),
-        ({"neighbour_counts": [0]}, "at least 1"),
-        ({"probe_rows": -1}, "at least 0"),
-        ({"components": -7}, "at least -1"),
-        ({"ridge": float("nan")}, "must be float"),
+        ({"alphas": [0.1, -0.1]}, r"alphas\[1\] is -0.1; it must be greater than or equal to 0"),
+        ({"neighbour_counts": [0]}, r"neighbour_counts\[0\] is 0; it must be greater than or equal to 1"),
+        ({"probe_rows": -1}, "greater than or equal to 0"),
+        ({"components": -7}, "greater than or equal to -1"),
+        ({"ridge": float("nan")}, "must be a finite number"),
     ],
 )
 def test_a_wrong_choice_is_named_with_the_right_ones(differences, words):
@@ -75,13 +75,21 @@ def test_a_wrong_choice_is_named_with_the_right_ones(differences, words):
         make_spec("bios", "paper", **differences)
 
 
+def test_every_wrong_choice_is_named_at_once():
+    with pytest.raises(ParameterError, match=r"head is 'best'.*seed is -1") as caught:
+        make_spec("bios", "paper", seed=-1, head="best", colour="red")
+    assert "no option 'colour'; choose from experiment, preset" in str(caught.value)
+
+
 def test_an_unknown_study_is_named_with_the_known_ones(tmp_path):
     with pytest.raises(ParameterError, match="bios paper, bios released, dialect paper"):
         make_spec("toxicity", "paper")
+    with pytest.raises(ParameterError, match=r"no experiment 'bios' with preset \['paper'\]"):
+        make_spec("bios", ["paper"])
     with pytest.raises(ParameterError, match="needs ratios"):
         make_spec("dialect", "paper", ratios=[])
     (tmp_path / "a.toml").write_text("experiment = ")
-    with pytest.raises(ParameterError, match="no TOML"):
+    with pytest.raises(ParameterError, match="not valid TOML"):
         load_spec(tmp_path / "a.toml")
     (tmp_path / "b.toml").write_text("seed = 1")
     with pytest.raises(ParameterError, match="which experiment"):

@@ -4,6 +4,6 @@ from repsurgery.errors import ParameterError
 from repsurgery.studies.common.report.describe import describe
 
 
-def test_what_is_no_file_of_ours_cannot_be_described():
+def test_an_object_that_load_does_not_return_cannot_be_described():
     with pytest.raises(ParameterError, match=r"repsurgery\.load"):
         describe([1, 2])

@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.significance import adjusted_study, study_with_tests, toxicity_with_tests, with_test
+from repsurgery.studies.common.report.significance import with_test
+from repsurgery.studies.fairness.report.significance import adjusted_study, study_with_tests
+from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 from tests.studies.report.studies import bios_record
 from tests.studies.report.toxicity_records import configured, toxicity_record
 

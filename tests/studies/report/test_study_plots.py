@@ -72,7 +72,7 @@ def test_one_colour_bar_serves_all_panels():
     assert drawn.count("<image") == 6 + 1
 
 
-def test_a_dollar_in_a_name_is_no_formula():
+def test_a_dollar_sign_in_a_name_does_not_start_a_formula():
     record = bios_record()
     setting = record.settings[0]
     named = tuple(replace(r, method=r"$\frac{$" if r.method == "trace" else r.method) for r in setting.methods)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from repsurgery.studies.common.report.facts import cautions
 from repsurgery.studies.common.report.numbers import estimate, fraction
+from repsurgery.studies.common.report.sections import cautions
 from repsurgery.studies.fairness.record import MethodResult
 from repsurgery.studies.fairness.report.facts import fact_tables, summary_table
 from repsurgery.studies.fairness.report.tables import result_tables
@@ -139,7 +139,7 @@ def test_cautions_of_the_data_come_before_the_notes_of_the_run():
     assert cautions(bios_record()) == ["Gender is binary in this data.", "One run, one seed."]
 
 
-def test_another_version_is_told():
+def test_another_version_gives_a_caution():
     assert "made by repsurgery 0.0.0-other" in cautions(bios_record(environment={"repsurgery": "0.0.0-other"}))[-1]
     assert "does not say" in cautions(bios_record(environment={}))[-1]
 

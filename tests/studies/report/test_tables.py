@@ -1,12 +1,13 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import repsurgery as rs
-from repsurgery.studies.common.report.tables import certificate_table, certificates_table, number, outcomes_table
-from repsurgery.studies.demo.steerings import Split, fit_all
+from repsurgery.studies.common.report.certificates import certificate_table
+from repsurgery.studies.common.report.numbers import number
+from repsurgery.studies.toxicity.report.outcomes import certificates_table, outcomes_table
+from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from tests.strategies import make_concept
 from tests.studies.report.records import small_record
 
@@ -56,9 +57,8 @@ def test_few_rows_support_nothing_and_show_no_probe_that_explains_everything():
     rng = np.random.default_rng(0)
     z = np.repeat(["rude", "courteous"], 20)
     rows = [rng.normal(size=(40, 100)) + 0.5 * (z == "rude")[:, None] for _ in range(2)]
-    fitted = fit_all(Split(rows[0], z, rows[1], z), "rude", "courteous")
-    certified = tuple(f.certified for f in fitted if f.certified is not None)
-    table = certificates_table(replace(small_record(), certificates=certified))
+    fitted, fresh = ({"final": Labelled(X.astype(np.float32), z)} for X in rows)
+    table = certificates_table(small_record(vectors=Vectors(fitted, fresh)))
     probe, claims = (table.headings.index(name) for name in ("probe R²", "claims"))
     assert {row[claims] for row in table.rows if row[1] == "held out"} == {"–", "cannot tell"}
     assert {row[probe] for row in table.rows if row[1] == "held out"} == {"–"}

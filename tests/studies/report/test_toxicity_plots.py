@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from repsurgery.studies.common.report.drawing import matplotlib
+from repsurgery.studies.common.report.drawing import matplotlib, place_labels
 from repsurgery.studies.toxicity.record import Configured
-from repsurgery.studies.toxicity.report.looks import dashes_of, place_labels
-from repsurgery.studies.toxicity.report.plots import _shifts, damage_measure, plot_shifts, plot_strengths, plot_tradeoff
+from repsurgery.studies.toxicity.report.plots import (
+    _shifts,
+    damage_measure,
+    line_styles,
+    plot_shifts,
+    plot_strengths,
+    plot_tradeoff,
+)
 from tests.studies.report.toxicity_records import (
     EVIL,
     ablations,
@@ -76,7 +82,7 @@ def test_shifts_are_sorted_differences_of_prompts_scored_twice():
     assert _shifts(base, replace(other, maxima={"s": [0.1]}), "s") == []
 
 
-def test_at_most_six_configurations_are_told_apart_by_their_shifts():
+def test_shifts_of_at_most_six_configurations_are_drawn():
     record = toxicity_record()
     words = texts(plot_shifts(record))
     names = [c.name for c in record.configurations[1:]]
@@ -85,7 +91,7 @@ def test_at_most_six_configurations_are_told_apart_by_their_shifts():
 
 def test_no_two_lines_look_alike():
     configurations = main_configurations()[1:] + ablations()[3:6]
-    looks = dashes_of(configurations)
+    looks = line_styles(configurations)
     assert len({tuple(sorted(look.items())) for look in looks}) == len(configurations)
 
 

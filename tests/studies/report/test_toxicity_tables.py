@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.facts import cautions
 from repsurgery.studies.common.report.numbers import change, is_significant, quantity
-from repsurgery.studies.significance import adjusted_toxicity, toxicity_with_tests
+from repsurgery.studies.common.report.sections import cautions
 from repsurgery.studies.toxicity.record import Configured
-from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
-from repsurgery.studies.toxicity.report.summary import toxicity_summary_table
+from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables, toxicity_summary_table
+from repsurgery.studies.toxicity.report.significance import adjusted_toxicity, toxicity_with_tests
 from repsurgery.studies.toxicity.report.tables import toxicity_tables
 from tests.studies.report.toxicity_records import (
     ablations,

@@ -6,7 +6,7 @@ import pytest
 
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.published import published
-from repsurgery.studies.significance import adjusted
+from repsurgery.studies.common.report.significance import adjusted
 from repsurgery.studies.toxicity.report.claims import claims_tables
 from repsurgery.studies.toxicity.report.published import beside_table, counterpart
 from repsurgery.studies.toxicity.report.verdicts import (

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.fairness.report.significance import study_with_tests
 from repsurgery.studies.fairness.report.verdicts import (
     direction,
     judge,
@@ -13,7 +14,6 @@ from repsurgery.studies.fairness.report.verdicts import (
     judge_value,
     same_model,
 )
-from repsurgery.studies.significance import study_with_tests
 from tests.studies.report.studies import bios_record, dialect_record, method_result, record_of, setting_of, sweep_result
 
 LLAMA = {"name": "meta-llama/Llama-2-7b-hf"}
@@ -100,9 +100,10 @@ def test_changes_without_a_published_direction_get_no_verdict():
 def test_values_compare_only_for_the_published_encoder_on_the_published_data(experiment, data, encoder, model):
     counts = {"a": {"f": 150_000, "m": 44_000}}
     choices = {"experiment": experiment, "encoder": {"name": "alias", "model": encoder}}
-    assert same_model(record_of([], data={"name": data, "counts": counts}, **choices)) == model
+    settings = bios_record().settings
+    assert same_model(record_of(settings, data={"name": data, "counts": counts}, **choices)) == model
     sample = {"a": {"f": 1_000, "m": 400}}
-    assert same_model(record_of([], data={"name": data, "counts": sample}, **choices)) is None
+    assert same_model(record_of(settings, data={"name": data, "counts": sample}, **choices)) is None
 
 
 def test_the_published_model_is_held_to_values():

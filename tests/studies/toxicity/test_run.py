@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import repsurgery.studies.toxicity.run as run_module
-import repsurgery.studies.toxicity.study as study_module
 from repsurgery import metrics
+from repsurgery.checkpoint import Journal
 from repsurgery.errors import DataError
 from repsurgery.scorers import score_texts
 from repsurgery.studies.records import read_record, write_record
 from repsurgery.studies.toxicity import run_toxicity
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.journal import Journal
+from repsurgery.studies.toxicity.generators import Continuation
+from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
 from tests.studies.toxicity.small import CONFIGURATIONS, make_files, small_spec
 
 
@@ -153,13 +154,11 @@ def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, score
 
 
 def test_only_ends_are_a_result_too(files, scorer, monkeypatch):
-    written = study_module.write
-
-    def silent(*args, **options):
-        found = written(*args, **options)
-        return [[type(g)(g.prompt, g.index, g.sample, "", (), True) for g in row] for row in found]
-
-    monkeypatch.setattr(study_module, "write", silent)
+    monkeypatch.setattr(
+        SteeredGenerator,
+        "generate",
+        lambda self, prompts, seeds: [[Continuation("", (), True)] * len(seeds)] * len(prompts),
+    )
     record = run(files, configurations=["mean all"])
     base = record.configurations[0]
     assert base.facts["empty"] == 18 and base.facts["unscored"]["linear"] == 0

@@ -18,6 +18,7 @@ from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from tests.lm.tiny_models import WIDTH, tiny_model, tiny_tokenizer
 
+MODEL = {"model": "tiny", "tokenizer": "words"}
 SPEC = make_toxicity_spec("local", false_steer_rate=0.2)
 
 
@@ -54,12 +55,12 @@ def test_a_calibrated_gate_fires_on_the_stated_share_of_clean_steps(vectors, tmp
 
 @pytest.mark.parametrize("method", ["mean", "mimic", "leace"])
 def test_selective_steering_moves_what_the_gate_takes_for_toxic_and_nothing_else(method, vectors, tmp_path):
-    found = fitted(f"{method} selective", vectors, tmp_path).steered.function
+    found = fitted(f"{method} selective", vectors, tmp_path).steering.function
     X = vectors.last["final"].X
     moved = np.any(found(X) != X, axis=1)
     assert np.array_equal(moved, found.gate.predict(X) == "toxic")
     assert 0 < moved.sum() < len(X)
-    everybody = fitted(f"{method} all", vectors, tmp_path).steered.function
+    everybody = fitted(f"{method} all", vectors, tmp_path).steering.function
     assert np.any(everybody(X) != X, axis=1).all()
     np.testing.assert_allclose(found(X)[moved], everybody(X)[moved], atol=1e-6)
 
@@ -69,7 +70,7 @@ def test_each_fit_matches_its_own_means(fit, vectors, tmp_path):
     found = fitted(f"mean all fit={fit}", vectors, tmp_path)
     data = {"last": rows(0), "tokens": rows(0.1), "on-policy": vectors.policy["final"]}[fit]
     gap = data.X[data.z == "non-toxic"].mean(axis=0) - data.X[data.z == "toxic"].mean(axis=0)
-    np.testing.assert_allclose(found.steered.function(np.zeros((1, WIDTH)))[0], gap, atol=1e-5)
+    np.testing.assert_allclose(found.steering.function(np.zeros((1, WIDTH)))[0], gap, atol=1e-5)
     assert found.certificate.mean_gap < 1e-6
     assert (found.held_out is None) == (fit != "last")
 
@@ -79,7 +80,7 @@ def test_rows_are_the_first_of_each_label(vectors, tmp_path):
     assert found.facts["rows"] == {"non-toxic": 10, "toxic": 10}
     X = vectors.last["final"].X
     gap = X[120:130].mean(axis=0) - X[:10].mean(axis=0)
-    np.testing.assert_allclose(found.steered.function(np.zeros((1, WIDTH)))[0], gap, atol=1e-5)
+    np.testing.assert_allclose(found.steering.function(np.zeros((1, WIDTH)))[0], gap, atol=1e-5)
     with pytest.raises(ParameterError, match="there are 120"):
         fitted("mean all rows=121", vectors, tmp_path)
     with pytest.raises(ParameterError, match="token_rows"):
@@ -87,16 +88,16 @@ def test_rows_are_the_first_of_each_label(vectors, tmp_path):
 
 
 def test_a_damaged_steering_is_written_again(vectors, tmp_path):
-    whole = fitted("mimic all", vectors, tmp_path).steered.function.digest()
+    whole = fitted("mimic all", vectors, tmp_path).steering.function.digest()
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.warns(CacheWarning, match="written again"):
-        assert fitted("mimic all", vectors, tmp_path).steered.function.digest() == whole
+    with pytest.warns(CacheWarning, match=r"The steering .* is computed again"):
+        assert fitted("mimic all", vectors, tmp_path).steering.function.digest() == whole
     assert rs.load(path).digest() == whole
 
 
 def test_a_kept_steering_knows_how_the_study_used_it(vectors, tmp_path):
-    steered = fitted("mean all strength=0.5", vectors, tmp_path).steered
+    steered = fitted("mean all strength=0.5", vectors, tmp_path).steering
     (path,) = tmp_path.glob("*.safetensors")
     kept = rs.load(path)
     assert (kept.origin.site, kept.origin.strength) == (steered.site, 0.5)
@@ -116,7 +117,7 @@ def test_the_share_is_that_of_the_gate(vectors, tmp_path):
     )
     half = Labelled(met, np.where(met[:, 0] > np.quantile(met[:, 0], 0.7), "toxic", "non-toxic"))
     found = fitted("mean selective", Vectors(last={"final": half}), tmp_path)
-    expected = np.mean(found.steered.function.gate.predict(met) == "toxic")
+    expected = np.mean(found.steering.function.gate.predict(met) == "toxic")
     assert steered_share(twin, found, "toxic", written) == pytest.approx(expected)
     assert expected != pytest.approx(0.5, abs=0.02)
     assert steered_share(twin, fitted("mean all", vectors, tmp_path), "toxic", written) == 1.0
@@ -125,12 +126,12 @@ def test_the_share_is_that_of_the_gate(vectors, tmp_path):
 def test_collateral_damage_grows_with_strength(vectors, tmp_path):
     twin = Twin(tiny_model("llama"), tiny_tokenizer())
     names = ["mean all strength=0", "mean all strength=0.5", "mean all"]
-    steerings = {name: fitted(name, vectors, tmp_path).steered for name in names}
-    kl = divergences(twin, ("w1 w2 w3", "w4 w5"), steerings, folder=tmp_path)
+    steerings = {name: fitted(name, vectors, tmp_path).steering for name in names}
+    kl = divergences(twin, ("w1 w2 w3", "w4 w5"), steerings, model=MODEL, folder=tmp_path)
     assert kl[names[0]] == pytest.approx(0, abs=1e-6)
     assert 1e-4 < kl[names[1]] < kl[names[2]]
     documents = Documents((" = A = \n w1 w2 w3 \n", " = B = \n w4 w5 \n"), name="two", source="here")
-    options = {"length": 8, "folder": tmp_path, "progress": False}
+    options = {"model": MODEL, "length": 8, "folder": tmp_path, "progress": False}
     found = document_perplexities(twin, documents, {"base": None, **steerings}, **options)
     words = {name: one.word_perplexity for name, one in found.items()}
     assert words[names[0]] == pytest.approx(words["base"], rel=1e-5)

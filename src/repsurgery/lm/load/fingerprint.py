@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from repsurgery.lm.load.folder import sha256
+from repsurgery.checkpoint import digest, file_digest
 from repsurgery.lm.sites.wrappers import behind
 
 __all__ = ["fingerprint", "tokenizer_fingerprint"]
@@ -66,7 +66,7 @@ def fingerprint(model: nn.Module, *, ignore_dtype: bool = False) -> str:
     tensors = {name: content.plain(value) for name, value in named}
     read: Callable[[nn.Module], Any] = content.adapters if ignore_dtype else content.module
     modules = {name: read(module) for name, module in model.named_modules(remove_duplicate=False)}
-    return _digest([tensors, modules])
+    return digest([tensors, modules])
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -82,7 +82,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     rules = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
     names = ("truncation_side", "add_bos_token", "add_eos_token", "clean_up_tokenization_spaces", "chat_template")
     facts = {name: getattr(tokenizer, name, None) for name in (*names, "special_tokens_map", "all_special_ids")}
-    return _digest([rules, _Content().plain(facts)])
+    return digest([rules, _Content().plain(facts)])
 
 
 def _vocabulary(tokenizer: Any) -> dict[str, Any]:
@@ -91,12 +91,8 @@ def _vocabulary(tokenizer: Any) -> dict[str, Any]:
             files = [path for path in tokenizer.save_vocabulary(folder) if path]
         except NotImplementedError:
             files = []
-        merges = [sha256(Path(path)) for path in files]
+        merges = [file_digest(Path(path)) for path in files]
     return {"class": type(tokenizer).__qualname__, "vocabulary": tokenizer.get_vocab(), "files": merges}
-
-
-def _digest(plain: Any) -> str:
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Content:

@@ -1,41 +1,27 @@
 """A folder that is built once, appears complete or not at all, and is verified each time it is used."""
 
-import hashlib
 import json
 import os
-import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
+from repsurgery.checkpoint import atomic_folder, file_digest
 from repsurgery.errors import CacheWarning, ModelError
 
-__all__ = ["CACHE_VARIABLE", "build_once", "cache_root", "flaw", "make_ordinary", "sha256"]
+__all__ = ["CACHE_VARIABLE", "build_once", "cache_root", "flaw", "make_ordinary"]
 
 CACHE_VARIABLE = "REPSURGERY_CACHE"
 _MANIFEST = "repsurgery.json"
-_BUILDING = ".building-"
 
 
 def cache_root() -> Path:
-    """Return the folder of converted models: ``REPSURGERY_CACHE``, else the platform's user cache."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "repsurgery"
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Return the folder of converted models and resumable work: ``REPSURGERY_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).expanduser() if chosen else user_cache_path("repsurgery", appauthor=False, opinion=False)
 
 
 def flaw(folder: Path, *, source: str) -> str | None:
@@ -52,7 +38,7 @@ def flaw(folder: Path, *, source: str) -> str | None:
     for name, digest in files.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
-        if sha256(folder / name) != digest:
+        if file_digest(folder / name) != digest:
             return f"{name} does not match its digest"
     return None
 
@@ -82,9 +68,10 @@ def build_once(folder: Path, build: Callable[[Path], None], *, source: str) -> P
                 return folder
             if folder.exists():
                 warnings.warn(f"{folder} is built again: {reason}.", CacheWarning, stacklevel=2)
-            for abandoned in folder.parent.glob(f"{_BUILDING}{folder.name}-*"):
-                shutil.rmtree(abandoned, ignore_errors=True)
-            _build(folder, build, source)
+            with atomic_folder(folder) as draft:
+                build(draft)
+                _write_manifest(draft, source)
+                make_ordinary(draft)
     except OSError as error:
         raise ModelError(
             f"The converted model cannot be stored in {folder.parent} ({error}). "
@@ -102,19 +89,7 @@ def make_ordinary(folder: Path) -> None:
             weights.chmod(probe.stat().st_mode)
 
 
-def _build(folder: Path, build: Callable[[Path], None], source: str) -> None:
-    workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_BUILDING}{folder.name}-"))
-    try:
-        # one level down: mkdtemp's own folder is private to the user, a cache need not be
-        fresh = workshop / "fresh"
-        fresh.mkdir()
-        build(fresh)
-        files = {path.relative_to(fresh).as_posix(): sha256(path) for path in fresh.rglob("*") if path.is_file()}
-        manifest = json.dumps({"source": source, "files": files}, indent=1, sort_keys=True)
-        (fresh / _MANIFEST).write_text(manifest, encoding="utf-8")
-        make_ordinary(fresh)
-        if folder.exists():
-            folder.rename(workshop / "flawed")
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+def _write_manifest(folder: Path, source: str) -> None:
+    files = {path.relative_to(folder).as_posix(): file_digest(path) for path in folder.rglob("*") if path.is_file()}
+    manifest = json.dumps({"source": source, "files": files}, indent=1, sort_keys=True)
+    (folder / _MANIFEST).write_text(manifest, encoding="utf-8")

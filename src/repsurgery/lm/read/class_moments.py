@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.arrays import Label, check_labels
-from repsurgery.errors import CacheWarning, FileFormatError, ParameterError, ShapeError, SurgeryError
+from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
+from repsurgery.errors import CacheWarning, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import Tokens, check_texts, encode, evaluating, run_batches, sorted_batches
-from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import Pooling, check_pooling, reader
-from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.forward_context import found_on_file
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 
@@ -88,22 +87,13 @@ def class_moments(
         **{"classes": classes, "codes": codes.tolist(), "precision": precision},
     }
     sums = _Sums(names, classes, precision, len(texts), folder_of(work_dir, model, texts, settings))
-    todo = sums.missing()
-    if not todo:
-        found_on_file(unwrapped(model))
-    batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
-    with evaluating(model), reader(model, tokenizer, names, pooling) as read:
 
-        def run(batch: list[int]) -> None:
-            states = read([tokens[i] for i in batch])
-            owner = _owners(batch, tokens, pooling)
-            with uninterrupted():
-                sums.take(batch, codes[owner], states)
+    def add(batch: list[int], states: dict[str, NDArray[np.float32]]) -> None:
+        rows = [len(tokens[i]) for i in batch] if pooling == "all" else 1
+        sums.take(batch, np.repeat(codes[batch], rows), states)
 
-        try:
-            run_batches(batches, run, progress=progress, label="reading", done=len(texts) - len(todo))
-        finally:
-            sums.save()
+    with reader(model, tokenizer, names, pooling) as read:
+        read_missing(sums, add, model, read, tokens, batch_size=batch_size, progress=progress, label="reading")
     return sums.moments()
 
 
@@ -114,35 +104,26 @@ def check_sites(sites: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(sites))
 
 
-def _owners(batch: list[int], tokens: list[Tokens], pooling: Pooling) -> NDArray[np.intp]:
-    rows = [len(tokens[i]) for i in batch] if pooling == "all" else 1
-    return np.repeat(np.array(batch, dtype=np.intp), rows)
-
-
-class _Sums:
-    """Moments per site and class, which take rows and multiply them in blocks."""
+class _Sums(Results):
+    """Moments per site and class, fed row by row and multiplied block by block."""
 
     def __init__(
         self, sites: list[str], classes: list[Label], precision: Precision, n: int, folder: Path | None
     ) -> None:
+        super().__init__(n)
         self._sites, self._classes, self._precision, self._folder = sites, classes, precision, folder
         self._sums: dict[tuple[str, int], Moments] = {}
         self._rows: dict[tuple[str, int], list[NDArray[np.float32]]] = {}
-        self._done = np.zeros(n, dtype=bool)
         self._saved = 0
         self._torn = False
         self._save_at = time.monotonic() + SAVE_SECONDS
-        if folder is not None and (folder / "progress.safetensors").is_file():
-            try:
-                self._load(folder)
-            except (FileFormatError, FileNotFoundError) as error:
-                warnings.warn(f"The texts are read anew: {error}", CacheWarning, stacklevel=3)
-                self._sums, self._done, self._saved = {}, np.zeros(n, dtype=bool), 0
-
-    def missing(self) -> list[int]:
-        """Return the indices of texts not yet added."""
-        left: list[int] = np.flatnonzero(~self._done).tolist()
-        return left
+        if folder is not None:
+            progress, damage = recall(folder / "progress.safetensors", self._load)
+            if progress is not None:
+                self._done, self._sums = progress
+                self._saved = int(self._done.sum())
+            elif damage is not None:
+                warnings.warn(f"The texts are read anew: {damage}", CacheWarning, stacklevel=3)
 
     def take(self, index: list[int], codes: NDArray[np.intp], states: dict[str, NDArray[np.float32]]) -> None:
         """Add the texts at ``index``, whose rows at each site have class ``codes``."""
@@ -202,15 +183,19 @@ class _Sums:
             now = time.monotonic()
             self._save_at = now + max(SAVE_SECONDS, (now - start) / SAVING_SHARE)
 
-    def _load(self, folder: Path) -> None:
-        progress = read_file(folder / "progress.safetensors", kind=KIND)
+    def _load(self, path: Path) -> tuple[NDArray[np.bool_], dict[tuple[str, int], Moments]]:
+        """Return which texts are done and their sums, or raise a `FileFormatError` or `FileNotFoundError`."""
+        progress = read_file(path, kind=KIND)
         with built_from("the progress of these texts"):
             done = np.array(progress.arrays["done"])
             if done.dtype != np.bool_ or done.shape != self._done.shape or done.sum() != progress.header["count"]:
                 raise ShapeError(f"It counts {done.shape} texts, and there are {self._done.shape}.")
-        self._saved, self._done = int(done.sum()), done
-        for i, site in enumerate(self._sites):
-            held = ClassMoments.load(folder / f"site-{i}-{self._saved}.safetensors")
-            for code, label in enumerate(self._classes):
-                if label in held:
-                    self._sums[site, code] = held[label]
+        sites = [
+            ClassMoments.load(path.with_name(f"site-{i}-{done.sum()}.safetensors")) for i in range(len(self._sites))
+        ]
+        return done, {
+            (site, code): moments[label]
+            for site, moments in zip(self._sites, sites, strict=True)
+            for code, label in enumerate(self._classes)
+            if label in moments
+        }

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.errors import CacheWarning, FileFormatError, ShapeError
+from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
+from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import check_texts, encode, evaluating, run_batches, sorted_batches
-from repsurgery.lm.read.resuming import SAVE_SECONDS, folder_of, uninterrupted
+from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import check_pooling, reader
-from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.forward_context import found_on_file
 
 __all__ = ["extract"]
 
@@ -74,45 +73,33 @@ def extract(
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="extract")
     settings = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
     store = _Rows(len(texts), folder_of(work_dir, model, texts, settings))
-    todo = store.missing()
-    if not todo:
-        found_on_file(unwrapped(model))
-    batches = [[todo[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in todo], batch_size)]
-    with evaluating(model), reader(model, tokenizer, [site], pooling) as read:
-
-        def run(batch: list[int]) -> None:
-            rows = read([tokens[i] for i in batch])[site]
-            with uninterrupted():
-                store.take(batch, rows)
-
-        try:
-            run_batches(batches, run, progress=progress, label=f"reading {site}", done=len(texts) - len(todo))
-        finally:
-            store.save()
+    options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "label": f"reading {site}"}
+    with reader(model, tokenizer, [site], pooling) as read:
+        read_missing(store, lambda batch, states: store.take(batch, states[site]), model, read, tokens, **options)
     return store.rows
 
 
-class _Rows:
+class _Rows(Results):
     """Rows by text index, kept in files of a folder where there is one."""
 
     def __init__(self, n: int, folder: Path | None) -> None:
+        super().__init__(n)
         self.rows: NDArray[np.float32] = np.empty((n, 0), dtype=np.float32)
-        self._done = np.zeros(n, dtype=bool)
         self._folder = folder
         self._unsaved: list[int] = []
         self._saved_at = time.monotonic()
         for path in sorted(folder.glob("rows-*.safetensors")) if folder else []:
-            try:
-                index, rows = self._held(read_file(path, kind=KIND))
-            except FileFormatError as error:
-                warnings.warn(f"Some texts are read anew: {error}", CacheWarning, stacklevel=3)
+            part, damage = recall(path, self._read)
+            if part is not None:
+                self.take(*part)
+            elif damage is not None:
+                warnings.warn(f"Some texts are read anew: {damage}", CacheWarning, stacklevel=3)
                 path.unlink()
-                continue
-            self.take(index, rows)
         self._unsaved = []
 
-    def _held(self, contents: Contents) -> tuple[list[int], NDArray[np.float32]]:
-        """Return what a file adds, or raise a `FileFormatError`."""
+    def _read(self, path: Path) -> tuple[list[int], NDArray[np.float32]]:
+        """Return the indices and rows in a file, or raise a `FileFormatError`."""
+        contents = read_file(path, kind=KIND)
         with built_from("rows of these texts"):
             index, rows = contents.arrays["index"], contents.arrays["rows"]
             known = index.ndim == 1 and index.dtype.kind == "i" and np.isin(index, np.arange(len(self._done))).all()
@@ -120,11 +107,6 @@ class _Rows:
             if not known or rows.dtype != np.float32 or rows.shape != (len(index), width):
                 raise ShapeError(f"It has {index.dtype} indices {index.shape} and {rows.dtype} rows {rows.shape}.")
             return index.tolist(), rows
-
-    def missing(self) -> list[int]:
-        """Return the indices without a row."""
-        left: list[int] = np.flatnonzero(~self._done).tolist()
-        return left
 
     def take(self, index: list[int], rows: NDArray[np.float32]) -> None:
         """Take in the ``rows`` of the texts at ``index``."""

@@ -1,40 +1,84 @@
-"""Work that survives an interruption: what identifies a job, and files that are there whole or not at all."""
+"""Reading texts with a model so that an interrupted job resumes: where results are kept, and which are missing."""
 
 import dis
-import hashlib
-import json
 import os
-import signal
-import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
+from repsurgery.checkpoint import keyed_folder, uninterrupted
 from repsurgery.errors import IdentityWarning
+from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batches
 from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.read.states import Reader
 from repsurgery.lm.sites.wrappers import behind, unwrapped
-from repsurgery.lm.steer.forward_context import steering_in_force
+from repsurgery.lm.steer.forward_context import found_on_file, steering_in_force
 
-__all__ = ["SAVE_SECONDS", "folder_of", "uninterrupted"]
+__all__ = ["Results", "folder_of", "read_missing"]
 
-SAVE_SECONDS = 30.0
-"""Save so often at least; an interruption saves at once, and only a killed process can lose this much."""
+
+class Results(ABC):
+    """Results of reading ``n`` texts, of which some are done."""
+
+    def __init__(self, n: int) -> None:
+        self._done = np.zeros(n, dtype=bool)
+
+    def missing(self) -> list[int]:
+        """Return the indices of the texts that are not done."""
+        return [i for i, done in enumerate(self._done) if not done]
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write what is not yet on disk."""
+
+
+def read_missing(
+    results: Results,
+    add: Callable[[list[int], dict[str, NDArray[np.float32]]], None],
+    model: nn.Module,
+    read: Reader,
+    tokens: Sequence[Tokens],
+    *,
+    batch_size: int,
+    progress: bool,
+    label: str,
+) -> None:
+    """Read the texts that are missing in ``results``, pass indices and states of each batch to ``add``, and save.
+
+    Results are saved whatever happens, and Ctrl-C waits while a batch is added.
+    """
+    missing = results.missing()
+    if not missing:
+        found_on_file(unwrapped(model))
+
+    def run(batch: list[int]) -> None:
+        states = read([tokens[i] for i in batch])
+        with uninterrupted():
+            add(batch, states)
+
+    batches = [[missing[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in missing], batch_size)]
+    try:
+        with evaluating(model):
+            run_batches(batches, run, progress=progress, label=label, done=len(tokens) - len(missing))
+    finally:
+        results.save()
 
 
 def folder_of(
     work_dir: str | os.PathLike[str] | None, model: nn.Module, texts: Sequence[str], settings: Mapping[str, Any]
 ) -> Path | None:
-    """Return the folder of exactly this job under ``work_dir``, made if need be; None where nothing is kept.
+    """Return the folder under ``work_dir`` that belongs to exactly this job, or None if nothing can be kept.
 
-    Its name is a digest of texts, settings, the whole content of the model, whatever steers the model now and the
-    names of hooks that others put on it, so another job can never take over these results. Nothing is kept without a
-    work folder, nor, with a warning, of a model whose weights are not in memory. A hook is known by its name alone, and
-    one that always returns None is left out, because it changes nothing.
+    The name of the folder is a digest of the texts, the settings, the whole content of the model, the steering that is
+    active on it and the names of hooks that other code put on it, so no other job can pick up these results. A hook is
+    identified by its name alone, and one that always returns None is ignored, because it changes nothing. Nothing is
+    kept without a work folder, nor, with a warning, for a model whose weights are not in memory.
 
     Guarantees
     ----------
@@ -45,21 +89,18 @@ def folder_of(
     model = behind(model)
     if (absent := next((name for name, p in model.named_parameters() if p.is_meta), None)) is not None:
         warnings.warn(
-            f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so nothing tells this "
-            "model from another. Load the model into memory to resume work on it, or leave work_dir out.",
+            f"Nothing is kept in {os.fspath(work_dir)}: the weights of {absent} are offloaded, so this model cannot be "
+            "identified. Load the model into memory to resume work on it, or leave work_dir out.",
             IdentityWarning,
             stacklevel=3,
         )
         return None
-    sha = hashlib.sha256(json.dumps([list(texts), dict(settings)], sort_keys=True).encode())
-    sha.update(json.dumps([steering_in_force(unwrapped(model)), _hooks(model), fingerprint(model)]).encode())
-    folder = Path(work_dir) / f"{settings['job']}-{sha.hexdigest()[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    facts = [steering_in_force(unwrapped(model)), _hooks(model), fingerprint(model)]
+    return keyed_folder(Path(work_dir), [list(texts), dict(settings)], facts, prefix=f"{settings['job']}-")
 
 
-def _only_watches(function: Any) -> bool:
-    """Return whether ``function`` always returns None, so that PyTorch goes on with what was there."""
+def _returns_none(function: Any) -> bool:
+    """Return whether ``function`` always returns None, so that PyTorch keeps the state as it is."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is None:
         return False
@@ -70,31 +111,15 @@ def _only_watches(function: Any) -> bool:
 
 
 def _hooks(model: nn.Module) -> list[str]:
-    """Return the places and names of hooks that are not of this package and may change a state."""
+    """Return the modules and names of hooks from outside this package that may change a state."""
     return [
-        f"{path} {_called(hook)}"
+        f"{path} {_qualified_name(hook)}"
         for path, module in model.named_modules()
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-        if not _called(hook).startswith("repsurgery.") and not _only_watches(hook)
+        if not _qualified_name(hook).startswith("repsurgery.") and not _returns_none(hook)
     ]
 
 
-def _called(function: Any) -> str:
+def _qualified_name(function: Any) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is done, so that no result is half taken in."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if waiting and callable(before):
-            before(*waiting[0])

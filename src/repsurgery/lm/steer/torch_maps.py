@@ -145,6 +145,8 @@ def as_torch_gate(gate: Gate) -> TorchGate | HostGate:
             return TorchGate([gate.hidden, gate.hidden_bias, gate.readout, gate.readout_bias], _mlp)
         case QuadraticGate():
             return TorchGate([gate.means, gate.whiteners, gate.constants], _quadratic)
+    if hasattr(gate, "torch_scores"):
+        return TorchGate(list(gate.arrays().values()), gate.torch_scores)
     return HostGate(gate)
 
 

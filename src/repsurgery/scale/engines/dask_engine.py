@@ -1,4 +1,4 @@
-"""`DaskEngine`: Dask futures, on a cluster or on processes of this machine."""
+"""`DaskEngine`: Dask futures, on a cluster or on local processes."""
 
 import logging
 import signal
@@ -11,28 +11,26 @@ from typing import Any, Self
 
 from joblib import cpu_count
 
-from repsurgery.errors import EngineError, EngineWarning, MissingExtraError, ParameterError
+from repsurgery.errors import EngineError, EngineWarning, MissingExtraError
 from repsurgery.scale.engines.addresses import DASK, SECONDS, require_reachable
-from repsurgery.scale.engines.base import RETRIES, lost
+from repsurgery.scale.engines.base import RETRIES, check_workers, lost
 
 __all__ = ["DaskEngine"]
 
 
 class DaskEngine:
-    """Dask futures over jobs.
+    """Runs jobs as Dask futures.
 
     Parameters
     ----------
     workers : int or None
-        Processes of a cluster of this machine's own; None: one per core. A cluster with an address has its own.
+        Processes of a cluster started on this machine; None: one per core. Ignored for a cluster with an address.
     address : str or None
-        Scheduler, as ``tcp://host:port`` or ``host:port``.
+        Address of a scheduler, as ``tcp://host:port`` or ``host:port``; None: start a cluster on this machine.
     """
 
     def __init__(self, *, workers: int | None = None, address: str | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise ParameterError(f"workers is {workers}; there must be at least one.")
-        self._workers, self._address = workers, address
+        self._workers, self._address = check_workers(workers), address
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -44,9 +42,9 @@ class DaskEngine:
         self._open.enter_context(config.set({"distributed.scheduler.allowed-failures": RETRIES}))
         if self._address is not None:
             require_reachable(self._address, DASK)
-            self._client = self._open.enter_context(self._reached(self._address))
+            self._client = self._open.enter_context(self._connect(self._address))
             if not self._client.scheduler_info()["workers"]:
-                # no error: a cluster that adapts starts workers when there is work
+                # not an error: an adaptive cluster starts workers when there is work
                 text = f"The scheduler at {self._address} has no workers yet; the work begins when one joins."
                 warnings.warn(text, EngineWarning, stacklevel=2)
             return self
@@ -58,7 +56,7 @@ class DaskEngine:
         return self
 
     def _start(self) -> None:
-        with _interrupts_held():  # the driver ends its workers
+        with _interrupts_held():  # the driver stops its workers
             cluster = self._distributed.LocalCluster(
                 n_workers=self._workers or cpu_count(),
                 threads_per_worker=1,
@@ -68,7 +66,7 @@ class DaskEngine:
             self._open.enter_context(cluster)
         self._client = self._open.enter_context(self._distributed.Client(cluster))
 
-    def _reached(self, address: str) -> Any:
+    def _connect(self, address: str) -> Any:
         try:
             return self._distributed.Client(address, timeout=SECONDS)
         except (OSError, ValueError) as error:
@@ -80,8 +78,8 @@ class DaskEngine:
         self._open.close()
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield (index, result) as they come."""
-        # not pure: equal jobs of two calls are two pieces of work, because files change
+        """Yield (index, result) in order of completion."""
+        # not pure: an equal job of a later call must run again, because files change
         futures = self._client.map(function, jobs, pure=False, retries=RETRIES, batch_size=1000)
         index = {future.key: i for i, future in enumerate(futures)}
         for future in self._distributed.as_completed(futures):
@@ -89,7 +87,7 @@ class DaskEngine:
             future.release()
 
     def _result(self, future: Any) -> Any:
-        gone = "The Dask cluster is gone. What is finished is kept: start it, and run again."
+        gone = "The Dask cluster is gone. Finished work is kept: start the cluster, and run again."
         if self._client.status != "running":
             raise EngineError(gone)
         if future.status != "finished":
@@ -97,17 +95,17 @@ class DaskEngine:
         try:
             return future.result()
         except OSError as error:
-            # jobs do not raise, so this is the line to the scheduler
+            # jobs do not raise, so the connection to the scheduler failed
             raise EngineError(gone) from error
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends; threads and processes that are started in it never hear it."""
+    """Delay Ctrl-C until the block ends; threads and processes started in the block never receive it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # which would let signals through when it is started by the first worker
+    resource_tracker.ensure_running()  # the first worker would start it and unblock signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

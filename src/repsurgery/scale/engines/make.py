@@ -1,4 +1,4 @@
-"""Engines by the names that commands use."""
+"""Engines by name."""
 
 from typing import Literal
 
@@ -14,10 +14,10 @@ EngineName = Literal["local", "ray", "dask"]
 
 
 def make_engine(name: EngineName, *, workers: int | None = None, address: str | None = None) -> Engine:
-    """Return an engine by name; Ray and Dask are imported when it is entered."""
+    """Return an engine by its name; Ray and Dask are imported when the engine is entered."""
     if name == "local":
         if address is not None:
-            raise ParameterError("The local engine has no address. Choose ray or dask, or leave the address out.")
+            raise ParameterError("The local engine has no address. Choose the engine ray or dask, or omit the address.")
         return LocalEngine(workers=workers)
     if name == "ray":
         return RayEngine(workers=workers, address=address)

@@ -1,4 +1,4 @@
-"""`all_reduce_moments`: the sum over the ranks of a ``torchrun`` job, by one all-reduce of the scatters."""
+"""`all_reduce_moments`: the sum of the moments of all ranks of a ``torchrun`` job, by one all-reduce."""
 
 from dataclasses import replace
 from functools import reduce
@@ -17,14 +17,14 @@ __all__ = ["all_reduce_moments"]
 def all_reduce_moments(moments: ClassMoments, *, group: Any = None) -> ClassMoments:
     """Return, on every rank, the moments of the rows of all ranks.
 
-    Ranks first tell each other counts and means, which are small. All then know the mean of everything, so that the
-    scatters about it just add up: one all-reduce of k d² numbers in float64, without cancellation.
+    Ranks first exchange counts and means, which are small, and compute the overall mean from them. The scatters about
+    that mean are then summed by one all-reduce of k d² float64 numbers, without cancellation.
 
     Parameters
     ----------
     moments : ClassMoments
-        Of this rank's rows; ranks may know different classes, or none. Called by every rank of the group, once per
-        site, in the same order.
+        Moments of this rank's rows; ranks may hold different classes, or none. Every rank of the group calls the
+        function, once per site, in the same order.
     group : torch.distributed.ProcessGroup or None
 
     Guarantees
@@ -44,15 +44,15 @@ def all_reduce_moments(moments: ClassMoments, *, group: Any = None) -> ClassMome
     everywhere = sorted({label for rank in ranks for label in rank})
     few = [label for label in everywhere if _count(ranks, label) < _width(ranks)]
     dense = [label for label in everywhere if label not in few]
-    found: dict[Label, Moments] = {}
+    total: dict[Label, Moments] = {}
     if few:
-        # fewer rows than dimensions on all ranks together: their factors are small, and stay factors
+        # fewer rows than dimensions on all ranks together: the factors are small and stay factors
         parts = _gathered(distributed, {label: moments[label] for label in few if label in moments}, group)
         for label in few:
-            found[label] = reduce(Moments.__add__, [part[label] for part in parts if label in part])
+            total[label] = reduce(Moments.__add__, [part[label] for part in parts if label in part])
     if dense:
-        found.update(_dense(distributed, moments, ranks, dense, group))
-    return ClassMoments(found)
+        total.update(_dense(distributed, moments, ranks, dense, group))
+    return ClassMoments(total)
 
 
 _Summary = dict[Label, Moments]
@@ -64,16 +64,16 @@ def _summary(moments: ClassMoments) -> _Summary:
 
 
 def _gathered(distributed: Any, value: _Summary, group: Any) -> list[_Summary]:
-    found: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(found, value, group=group)
-    return found
+    gathered: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(gathered, value, group=group)
+    return gathered
 
 
 def _require_one_width(ranks: list[_Summary]) -> None:
     widths = {len(m.mean) for rank in ranks for m in rank.values()}
     if len(widths) != 1:
-        what = f"vectors of different widths: {sorted(widths)}" if widths else "no rows at all"
-        raise ShapeError(f"The ranks hold {what}. Use one site on all of them.")
+        problem = f"vectors of different widths: {sorted(widths)}" if widths else "no rows at all"
+        raise ShapeError(f"The ranks hold {problem}. Use the same site on all ranks.")
 
 
 def _width(ranks: list[_Summary]) -> int:
@@ -104,7 +104,7 @@ def _dense(
 
 
 def _facts(parts: list[Moments]) -> Moments:
-    """Return counts, weights and mean of everything; the mean relative to that of the heaviest part."""
+    """Return count, weight and mean of all parts together; the mean is computed relative to the heaviest part."""
     weight = sum(m.weight for m in parts)
     pivot = max(parts, key=lambda m: m.weight).centre
     step: Vector = sum(gap_between(pivot, m.centre) * (m.weight / weight) for m in parts)  # type: ignore[assignment]
@@ -115,7 +115,7 @@ def _facts(parts: list[Moments]) -> Moments:
         weight,
         mean,
         None,
-        np.zeros((0, len(mean))),  # the scatter follows when it is added up
+        np.zeros((0, len(mean))),  # the scatter is filled in after the all-reduce
         "float64" if all(m.dtype == "float64" for m in parts) else "float32",
         "float64" if exact else "float32-products",
         residue,

@@ -15,7 +15,7 @@ from repsurgery.scale.formats.tables import Table, is_list, open_table
 __all__ = ["ArrowColumns", "label_values", "type_name", "vector_columns", "vectors"]
 
 SOUGHT = 1024
-"""Rows looked at a time for the first that is not null."""
+"""Rows read at a time in the search for the first row that is not null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ArrowColumns:
     columns : tuple of str
         One column of lists, or plain columns of numbers; empty: the only column of lists, else all numbers.
     without : str or None
-        The label's column, which is no feature.
+        The column of labels, which is not a feature.
     ndim : int
         2 for vectors, 1 for labels.
     """
@@ -39,7 +39,7 @@ class ArrowColumns:
     ndim: int
 
     def header(self) -> Header:
-        """Read the schema; of lists without a fixed length, the first row that is not null too."""
+        """Read the schema and, for lists without a fixed length, the first row that is not null."""
         with open_table(self.path) as table:
             if self.ndim == 1:
                 return Header((table.rows,), type_name(table.schema.field(self._label(table.schema)).type))
@@ -52,35 +52,35 @@ class ArrowColumns:
         with open_table(self.path) as table:
             if self.ndim == 1:
                 names = [self._label(table.schema)]
-                found = (label_values(batch.column(0)) for batch in table.batches(names, rows, start, stop))
+                arrays = (label_values(batch.column(0)) for batch in table.batches(names, rows, start, stop))
             else:
                 names = vector_columns(table.schema, self.columns, self.without, self.path)
                 width, _ = _layout(table, names, self.path)
-                read = table.batches(names, rows, start, stop)
-                found = (vectors(batch, names, self.path, width=width) for batch in read)
-            yield from recut(found, rows)
+                batches = table.batches(names, rows, start, stop)
+                arrays = (vectors(batch, names, self.path, width=width) for batch in batches)
+            yield from recut(arrays, rows)
 
     def _label(self, schema: Any) -> str:
         if len(self.columns) == 1 and self.columns[0] in schema.names:
             return self.columns[0]
         if not self.columns and len(schema.names) == 1:
             return str(schema.names[0])
-        wanted = f"has no column '{self.columns[0]}'" if self.columns else "has several columns"
-        raise DataError(f"{self.path} {wanted}; it has {', '.join(schema.names)}. Name the labels' column.")
+        problem = f"has no column '{self.columns[0]}'" if self.columns else "has several columns"
+        raise DataError(f"{self.path} {problem}; it has {', '.join(schema.names)}. Name the column of labels.")
 
 
 def vector_columns(schema: Any, columns: tuple[str, ...], without: str | None, where: Any) -> list[str]:
-    """Return the columns that hold the vectors: those named, else the only list, else all numbers.
+    """Return the columns that hold the vectors: ``columns``, else the only lists, else all numbers.
 
-    Neither the label nor the index of a pandas table is a feature unless it is named.
+    The label and the index of a pandas table are features only where ``columns`` names them.
     """
     missing = [name for name in columns if name not in schema.names]
     if missing:
         raise DataError(f"{where} has no column {', '.join(missing)}; it has {', '.join(schema.names)}.")
     names = list(columns) or _features(schema, {without, *_index(schema)}, where)
-    twice = next((name for name in names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{where} has two columns '{twice}'. Rename one of them.")
+    duplicate = next((name for name in names if schema.names.count(name) > 1), None)
+    if duplicate is not None:
+        raise DataError(f"{where} has two columns '{duplicate}'. Rename one of them.")
     return names
 
 
@@ -96,15 +96,15 @@ def _features(schema: Any, without: set[str | None], where: Any) -> list[str]:
 
 
 def _index(schema: Any) -> list[str]:
-    """Return the columns in which pandas wrote an index; a range is told by its bounds and has none."""
-    told = (schema.pandas_metadata or {}).get("index_columns", [])
-    return [name for name in told if isinstance(name, str)]
+    """Return the columns in which pandas wrote an index; a range index is stored as bounds, without a column."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in index if isinstance(name, str)]
 
 
 def vectors(batch: Any, names: list[str], where: Any, *, width: int | None = None) -> NDArray[Any]:
-    """Return a record batch's vectors (n, d); what is null is NaN, and integers are float64, null or not.
+    """Return the vectors (n, d) of a record batch; nulls become NaN, and integers become float64 in any case.
 
-    ``width`` is d where it is known: a batch of nothing but null lists does not tell it.
+    ``width`` is d where it is known: a batch that holds only null lists does not show it.
     """
     if len(names) == 1 and is_list(batch.schema.field(names[0]).type):
         return _from_lists(batch.column(batch.schema.get_field_index(names[0])), where, width)
@@ -113,7 +113,7 @@ def vectors(batch: Any, names: list[str], where: Any, *, width: int | None = Non
 
 
 def label_values(column: Any) -> NDArray[Any]:
-    """Return a column of labels; text as objects, so that a null stays None."""
+    """Return a column of labels; text becomes objects, so that a null stays None."""
     types = needed("pyarrow.types", "Reading a table")
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -127,7 +127,7 @@ def _layout(table: Table, names: list[str], where: Path) -> tuple[int, str]:
         return _first_length(table, names) if fixed is None else fixed, _vector_dtype(kinds[0].value_type)
     wrong = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if family_of(_plain(kind)) != "number"]
     if wrong:
-        raise DataError(f"{where} has columns that are no numbers: {', '.join(wrong)}. Name the features.")
+        raise DataError(f"{where} has columns that are not numbers: {', '.join(wrong)}. Name the features.")
     return len(names), str(np.result_type(*map(_vector_dtype, kinds)))
 
 
@@ -167,15 +167,14 @@ def _numbers(values: Any, where: Any) -> NDArray[Any]:
 def _vector_dtype(kind: Any) -> str:
     """Return the dtype in which vectors of an Arrow type are read.
 
-    Integers are read as float64, because any of them may be null: the dtype then depends neither on the batch in which
-    a null lies nor on the file.
+    Integers are read as float64, because any of them may be null. The dtype is then the same for every batch and file.
     """
     name = _plain(kind)
     return "float64" if family_of(name) == "number" and not name.startswith("float") else name
 
 
 def type_name(kind: Any) -> str:
-    """Return the name of an Arrow type as `Header` has it; categories are their values."""
+    """Return the name of an Arrow type as `Header` uses it; a dictionary type counts as the type of its values."""
     types = needed("pyarrow.types", "Reading a table")
     return _plain(kind.value_type if types.is_dictionary(kind) else kind)
 

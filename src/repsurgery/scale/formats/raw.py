@@ -1,4 +1,4 @@
-"""Arrays that lie in a file as plain bytes: ``.npy`` and safetensors, read without mapping the whole file."""
+"""Arrays stored as plain bytes, in ``.npy`` and safetensors files, read without mapping the whole file."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class NpyArray:
     path: Path
 
     def header(self) -> Header:
-        """Read shape and dtype, and whether the file is as long as they say."""
+        """Read shape and dtype, and check that the file is long enough for them."""
         mapped = self._mapped()
         dtype = "str" if mapped.dtype.kind in "UT" else mapped.dtype.newbyteorder("=").name
         return Header(mapped.shape, dtype)
@@ -38,7 +38,7 @@ class NpyArray:
         """Yield the rows in blocks."""
         mapped = self._mapped()
         if not mapped.flags.c_contiguous or mapped.size == 0:
-            # columns lie together: only the mapping finds a row
+            # in column order, the elements of a row are not adjacent: read them through the mapping
             yield from (np.array(mapped[i : min(i + rows, stop)]) for i in range(start, stop, rows))
             return
         shape, dtype, offset = mapped.shape, mapped.dtype, mapped.offset
@@ -51,11 +51,13 @@ class NpyArray:
         except Exception as error:
             begin = self._begin()
             if b"'descr': '|O'" in begin:
-                objects = "holds Python objects, which are not read from files; save numbers or text"
-                raise DataError(f"{self.path} {objects}.") from error
+                problem = "holds Python objects, which are not read from files; save numbers or text"
+                raise DataError(f"{self.path} {problem}.") from error
             if begin.startswith(b"PK"):
                 raise DamagedFileError(f"{self.path} is an .npz archive. Save each array with numpy.save.") from error
-            raise DamagedFileError(f"{self.path} is truncated or no .npy file of numbers or text ({error}).") from error
+            raise DamagedFileError(
+                f"{self.path} is truncated or not a .npy file of numbers or text ({error})."
+            ) from error
 
     def _begin(self) -> bytes:
         try:
@@ -67,19 +69,19 @@ class NpyArray:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsArray:
-    """One tensor of a safetensors file; the only one of its kind where no name is given."""
+    """One tensor of a safetensors file; without a name, the only tensor with ``ndim`` dimensions."""
 
     path: Path
     column: str | None
     ndim: int
 
     def header(self) -> Header:
-        """Read shape and dtype, and whether the file is as long as they say."""
+        """Read shape and dtype, and check that the file is long enough for them."""
         dtype, shape, _ = self._tensor()
         return Header(shape, dtype)
 
     def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Yield the rows in blocks; bfloat16 as float32."""
+        """Yield the rows in blocks; bfloat16 becomes float32."""
         dtype, shape, offset = self._tensor()
         if dtype == "bfloat16":
             yield from map(widened, _read(self.path, np.dtype("<u2"), shape, offset, rows, start, stop))
@@ -91,21 +93,23 @@ class SafetensorsArray:
         begin, tensors = self._tensors()
         tensor = tensors[self._name(tensors)]
         if begin + tensor.last > self.path.stat().st_size:
-            raise self._damaged(f"{begin + tensor.last} bytes were announced")
+            raise self._damaged(f"its header announces {begin + tensor.last} bytes")
         if tensor.dtype not in _SAFETENSORS_DTYPES:
             known = ", ".join(_SAFETENSORS_DTYPES)
             raise DataError(f"{self.path} holds {tensor.dtype}; convert it to one of {known}.")
         dtype = _SAFETENSORS_DTYPES[tensor.dtype]
         itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         if tensor.last - tensor.first != prod(tensor.shape) * itemsize:
-            raise self._damaged(f"{tensor.last - tensor.first} bytes are no {tensor.dtype} of shape {tensor.shape}")
+            raise self._damaged(
+                f"{tensor.last - tensor.first} bytes do not hold a {tensor.dtype} of shape {tensor.shape}"
+            )
         return dtype, tensor.shape, begin + tensor.first
 
     def _tensors(self) -> tuple[int, dict[str, "_Tensor"]]:
         with self.path.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             if size > self.path.stat().st_size:
-                raise self._damaged(f"a header of {size} bytes was announced")
+                raise self._damaged(f"it announces a header of {size} bytes")
             text = stream.read(size)
         try:
             tensors = json.loads(text)
@@ -133,7 +137,7 @@ class SafetensorsArray:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """What the header of a safetensors file says of a tensor; offsets count from the header's end."""
+    """The entry of a tensor in the header of a safetensors file; offsets are relative to the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -142,7 +146,7 @@ class _Tensor:
 
     @classmethod
     def of(cls, facts: Any) -> "_Tensor":
-        """Read an entry; raise `ValueError` where its numbers are none."""
+        """Read an entry; raise `ValueError` unless its sizes and offsets are natural numbers."""
         first, last = facts["data_offsets"]
         shape = tuple(facts["shape"])
         if not all(isinstance(n, int) and n >= 0 for n in (first, last, *shape)):

@@ -1,4 +1,4 @@
-"""What a file or folder stores: one array, known by its header before it is read, and read in blocks."""
+"""The protocol of stored arrays: a header, which is read first, and rows, which are read in blocks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ __all__ = ["Header", "Stored", "family_of", "label_family", "needed", "recut", "
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a stored array is.
+    """Shape, dtype and feature names of a stored array.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : str
-        By name, with ``"bfloat16"`` and ``"str"`` among them.
+        The name of the dtype, which may be ``"bfloat16"`` or ``"str"``.
     features : tuple of str or None
-        The columns of a table that hold the vectors, in their order; None where only their place tells them apart.
+        The columns of a table that hold the vectors, in order; None where features have no names.
     """
 
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class Stored(Protocol):
         ...
 
     def header(self) -> Header:
-        """Read shape and dtype, and no values."""
+        """Read shape and dtype without reading values."""
         ...
 
     def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
@@ -50,7 +50,7 @@ class Stored(Protocol):
 
 
 def family_of(dtype: str) -> str | None:
-    """Return "boolean", "number" (real ones) or "text"; None for everything else, as dates, bytes or objects."""
+    """Return "boolean", "number" (a real one) or "text"; None for other dtypes, such as dates, bytes or objects."""
     if dtype == "bool":
         return "boolean"
     if dtype == "str":
@@ -59,33 +59,35 @@ def family_of(dtype: str) -> str | None:
 
 
 def label_family(dtype: str, where: Any) -> str:
-    """Return what labels of a dtype are: "boolean", "number" or "text"; classes of two families never meet."""
+    """Return the family of labels of a dtype: "boolean", "number" or "text". Shards of two families are not mixed."""
     family = family_of(dtype)
     if family is None:
-        raise LabelError(f"{where} has labels of dtype {dtype}; they are booleans, integers or strings. Convert them.")
+        raise LabelError(
+            f"{where} has labels of dtype {dtype}; labels are booleans, integers or strings. Convert them."
+        )
     return family
 
 
 def widened(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Return bfloat16 values, given as their bits, as float32; exact."""
+    """Return bfloat16 values, given as bits, as float32. The conversion is exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def recut(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
     """Yield the same rows in blocks of exactly ``rows``, the last one shorter."""
-    held: list[NDArray[Any]] = []
+    waiting: list[NDArray[Any]] = []
     for block in blocks:
-        held.append(block)
-        while sum(map(len, held)) >= rows:
-            whole = np.concatenate(held) if len(held) > 1 else held[0]
+        waiting.append(block)
+        while sum(map(len, waiting)) >= rows:
+            whole = np.concatenate(waiting) if len(waiting) > 1 else waiting[0]
             yield whole[:rows]
-            held = [whole[rows:]] if len(whole) > rows else []
-    if held:
-        yield np.concatenate(held)
+            waiting = [whole[rows:]] if len(whole) > rows else []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def needed(module: str, what: str) -> Any:
-    """Import ``module``, or say which extra holds it."""
+    """Import ``module``, or raise an error that names the extra to install."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Parquet, Feather and Arrow files, opened: batches of some columns, between two rows."""
+"""Open Parquet, Feather and Arrow files and read batches of chosen columns and rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ PARQUET = (".parquet", ".pq")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An open file: its schema, its number of rows, and batches of at most so many rows of the columns named."""
+    """An open file: its schema, its number of rows, and a function ``batches(columns, batch_rows, start, stop)``."""
 
     schema: Any
     rows: int
@@ -27,7 +27,7 @@ class Table:
 
 @contextmanager
 def open_table(path: Path) -> Iterator[Table]:
-    """Open the file; whatever its reader says of it while it is open is told as damage, with its name."""
+    """Open the file. Any error of its reader while it is open becomes a `DamagedFileError` that names the file."""
     needed("pyarrow", f"Reading {path.name}")
     try:
         with _parquet(path) if path.suffix.lower() in PARQUET else _ipc(path) as table:
@@ -35,21 +35,21 @@ def open_table(path: Path) -> Iterator[Table]:
     except (SurgeryError, MemoryError):
         raise
     except Exception as error:
-        raise DamagedFileError(f"{path} is truncated or no file of its kind ({error}). Write it again.") from error
+        raise DamagedFileError(f"{path} is truncated or not a file of its kind ({error}). Write it again.") from error
 
 
 @contextmanager
 def _parquet(path: Path) -> Iterator[Table]:
     pq = needed("pyarrow.parquet", f"Reading {path.name}")
-    # pages are read as they are needed: a row group may be as large as the file
+    # pages are read as needed, because a row group may be as large as the file
     with pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
 
         def batches(names: list[str], rows: int, start: int, stop: int) -> Iterator[Any]:
             wanted, first = _pieces(sizes, start, stop)
             if wanted:
-                found = file.iter_batches(rows, row_groups=wanted, columns=names, use_threads=False)
-                yield from _between(found, start - first, stop - first)
+                read = file.iter_batches(rows, row_groups=wanted, columns=names, use_threads=False)
+                yield from _between(read, start - first, stop - first)
 
         yield Table(file.schema_arrow, file.metadata.num_rows, batches)
 
@@ -70,15 +70,15 @@ def _ipc(path: Path) -> Iterator[Table]:
 
     def batches(names: list[str], rows: int, start: int, stop: int) -> Iterator[Any]:
         wanted, first = _pieces(sizes, start, stop) if indexed else (None, 0)
-        # a record batch may be as large as the file; mapped, it costs pages that the system can take back, but only
-        # as a whole: a choice of its columns is copied
+        # a record batch may be as large as the file. A mapped batch costs only pages that the system can reclaim, but
+        # selecting its columns would copy them: slice rows first
         with pa.memory_map(str(path)) as stream:
             for batch in _between(record_batches(stream, wanted), start - first, stop - first):
                 yield from (batch.slice(i, rows).select(names) for i in range(0, batch.num_rows, rows))
 
     with pa.memory_map(str(path)) as stream:
         schema = (ipc.open_file if indexed else ipc.open_stream)(stream).schema
-    # any column tells the lengths, and a compressed one is decompressed for it: take a narrow one
+    # every column has the lengths, but reading them decompresses the column: take a narrow one
     narrow = min(range(len(schema)), key=lambda i: not types.is_primitive(schema.field(i).type), default=0)
     with pa.memory_map(str(path)) as stream:
         sizes = [batch.num_rows for batch in record_batches(stream, None, included_fields=[narrow])]
@@ -86,7 +86,7 @@ def _ipc(path: Path) -> Iterator[Table]:
 
 
 def _pieces(sizes: Sequence[int], start: int, stop: int) -> tuple[list[int], int]:
-    """Return the pieces that hold rows ``start`` to ``stop``, and the row with which the first of them begins."""
+    """Return the pieces that hold rows ``start`` to ``stop``, and the first row of the first of them."""
     ends = np.cumsum(sizes, dtype=np.int64)
     wanted = [i for i, end in enumerate(ends) if end > start and end - sizes[i] < stop]
     return wanted, int(ends[wanted[0]] - sizes[wanted[0]]) if wanted else 0

@@ -17,7 +17,7 @@ __all__ = ["ZarrArray"]
 
 @dataclass(frozen=True, slots=True)
 class ZarrArray:
-    """An array in a folder that Zarr wrote; ``column`` names it within a group."""
+    """An array in a Zarr folder; ``column`` is its name in a group."""
 
     path: Path
     column: str | None
@@ -29,9 +29,9 @@ class ZarrArray:
         return Header(tuple(array.shape), "str" if dtype.kind in "UT" else dtype.name)
 
     def blocks(self, rows: int, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Yield the rows in blocks; refuse an array of which chunks are missing, which Zarr would fill."""
+        """Yield the rows in blocks; refuse an array with missing chunks, which Zarr would replace by the fill value."""
         array = self._array()
-        # Zarr leaves out a chunk of nothing but the fill value, too: a lost one looks the same
+        # Zarr does not write chunks that hold only the fill value, so a lost chunk looks the same
         stored, wanted = _stored_pieces(array)
         if stored < wanted:
             raise DamagedFileError(
@@ -50,28 +50,28 @@ class ZarrArray:
     def _array(self) -> Any:
         zarr = needed("zarr", f"Reading {self.path.name}")
         try:
-            found = zarr.open(self.path, mode="r")
-            if not hasattr(found, "shape"):
-                names = ", ".join(found)
-                found = found[self.column] if self.column is not None and self.column in found else None
+            array = zarr.open(self.path, mode="r")
+            if not hasattr(array, "shape"):
+                names = ", ".join(array)
+                array = array[self.column] if self.column is not None and self.column in array else None
         except Exception as error:
             raise self._damaged(error) from error
-        if not hasattr(found, "shape"):
-            wanted = f"no array '{self.column}'" if self.column else "several arrays"
-            raise DataError(f"{self.path} is a group with {wanted}: {names}. Name the one to read.")
-        return found
+        if not hasattr(array, "shape"):
+            problem = f"no array '{self.column}'" if self.column else "several arrays"
+            raise DataError(f"{self.path} is a group with {problem}: {names}. Name the one to read.")
+        return array
 
     @property
     def _name(self) -> str:
         return str(self.path) if self.column is None else f"{self.path}, array '{self.column}',"
 
     def _damaged(self, error: Exception) -> DamagedFileError:
-        return DamagedFileError(f"{self.path} is damaged or no Zarr array or group ({error!r}). Write it again.")
+        return DamagedFileError(f"{self.path} is damaged or not a Zarr array or group ({error!r}). Write it again.")
 
 
 def _stored_pieces(array: Any) -> tuple[int, int]:
-    """Return how many chunks are stored and how many there should be; of an array with shards, how many shards."""
+    """Return the numbers of stored and of expected chunks; for an array with shards, the numbers of shards."""
     piece = array.shards or array.chunks
-    # Zarr counts every chunk of a stored shard, those beyond the array's edge among them
+    # Zarr counts every chunk of a stored shard, including those beyond the edge of the array
     inside = prod(a // b for a, b in zip(piece, array.chunks, strict=True))
     return array.nchunks_initialized // inside, prod(-(-n // a) for n, a in zip(array.shape, piece, strict=True))

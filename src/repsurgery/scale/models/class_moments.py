@@ -1,4 +1,4 @@
-"""`class_moments`: hidden states read by all ranks of a ``torchrun`` job, one all-reduce per site."""
+"""`class_moments`: moments of hidden states, read by all ranks of a ``torchrun`` job."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from repsurgery.errors import EngineError, ParameterError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.scale.engines.torch_engine import all_reduce_moments
-from repsurgery.scale.models.reading import Reading, make_reading
+from repsurgery.scale.models.reading import Reading
 
 if TYPE_CHECKING:
     from repsurgery.lm.read.states import Pooling
@@ -34,18 +34,18 @@ def class_moments(
 ) -> dict[str, ClassMoments]:
     """Return, on every rank and per site, the moments of the hidden states of all texts.
 
-    Called by every rank with the same arguments, the model on a device of its own. Ranks take the batches in turn, read
-    all sites in one pass over theirs, and add up by one all-reduce per site. Without a process group, this is
-    `lm.class_moments`.
+    Every rank calls it with the same arguments and with the model on its own device. The batches are dealt out to the
+    ranks in turn. Each rank reads all sites in one pass, and one all-reduce per site adds the moments. Without a
+    process group, this is `lm.class_moments`.
 
     Parameters
     ----------
     model, tokenizer, texts, labels, sites, pooling, max_length, batch_size, precision
         As in `lm.class_moments`.
     progress : bool
-        On rank 0.
+        Whether rank 0 shows progress.
     work_dir : path or None
-        As in `lm.class_moments`; ranks may share it. The same call on as many ranks goes on after an interruption.
+        As in `lm.class_moments`; ranks may share it. The same call on the same number of ranks resumes.
     group : torch.distributed.ProcessGroup or None
 
     Returns
@@ -55,24 +55,14 @@ def class_moments(
     Raises
     ------
     SiteError, TextError, LabelError, ParameterError
-        On every rank, before anything is read.
+        On every rank, before any text is read.
 
     Guarantees
     ----------
-    Equal to one process, and the same bits on every rank (test_ranks_read_what_one_process_reads).
-    An interruption loses nothing (test_ranks_go_on_where_they_stopped).
+    Equal to the result of one process, with the same bits on every rank (test_ranks_read_what_one_process_reads).
+    An interrupted call is resumed (test_ranks_go_on_where_they_stopped).
     """
-    job = make_reading(
-        texts,
-        labels,
-        sites=sites,
-        pooling=pooling,
-        max_length=max_length,
-        batch_size=batch_size,
-        precision=precision,
-        work_dir=work_dir,
-        caller="class_moments",
-    )
+    job = Reading(texts, labels, sites, pooling, max_length, batch_size, precision, work_dir).checked("class_moments")
     rank, ranks = _place(group)
     parts = job.split(model, tokenizer, ranks)
     if ranks > 1:
@@ -103,10 +93,10 @@ def _require_one_job(job: Reading, model: Any, ranks: int, group: Any) -> None:
 
     from repsurgery.lm.load.fingerprint import fingerprint
 
-    found: list[Any] = [None] * ranks
-    distributed.all_gather_object(found, (job.digest(), fingerprint(model)), group=group)
-    if len(set(found)) > 1:
+    jobs: list[Any] = [None] * ranks
+    distributed.all_gather_object(jobs, (job.digest(), fingerprint(model)), group=group)
+    if len(set(jobs)) > 1:
         raise ParameterError(
-            "The ranks were given different texts, labels, options or models. Load one model, and pass all texts to "
-            "every rank: they are shared out here."
+            "The ranks received different texts, labels, options or models. Load the same model, and pass all texts to "
+            "every rank; class_moments divides them among the ranks."
         )

@@ -1,4 +1,4 @@
-"""`ray_class_moments`: models on Ray actors that read texts and send moments, never activations."""
+"""`ray_class_moments`: Ray actors with models read texts and send back moments, never activations."""
 
 import heapq
 import os
@@ -14,7 +14,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.scale.engines.base import RETRIES, lost
 from repsurgery.scale.engines.ray_engine import RayEngine
-from repsurgery.scale.models.reading import Reading, make_reading
+from repsurgery.scale.models.reading import Reading
 
 if TYPE_CHECKING:
     from repsurgery.lm.read.states import Pooling
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ray_class_moments"]
 
 Load = Callable[[], tuple[Any, Any]]
-"""Returns a model and its tokenizer, where it is called."""
+"""A function that loads and returns a model and its tokenizer."""
 
 
 def ray_class_moments(
@@ -44,26 +44,26 @@ def ray_class_moments(
 ) -> dict[str, ClassMoments]:
     """Return, per site, the moments of the texts' hidden states, read by models on Ray actors.
 
-    Every actor loads the model once and reads chunks of the texts, all sites in one pass. When an actor dies, another
-    one takes its place and its chunk; a chunk is added once, when it has come as a whole.
+    Every actor loads the model once and reads chunks of the texts, all sites in one pass. When an actor dies, a new
+    actor takes over its chunk. The moments of a chunk are added once, when the whole chunk is finished.
 
     Parameters
     ----------
     load : str, path or callable
-        A name for `lm.load`, or a function without arguments that returns model and tokenizer; it is called on the
-        actors. By name, the model is put on the actor's GPU where ``num_gpus`` asks for one.
+        A name for `lm.load`, or a function without arguments that returns model and tokenizer and runs on the actors.
+        A model given by name is placed on the GPU of the actor if ``num_gpus`` is not 0.
     texts, labels, sites, pooling, max_length, batch_size, precision
         As in `lm.class_moments`.
     actors : int
-        Models at a time; the work begins with the first that is ready.
+        Number of models at a time; the work starts when the first one is ready.
     num_cpus, num_gpus : float
-        What Ray sets aside for each.
+        Resources that Ray reserves for each actor.
     chunks : int
-        Pieces of work: what is lost with an actor, and how often moments of all sites, 8 k d² bytes each, are sent.
+        Number of chunks. An actor that dies loses one chunk of work; each chunk sends 8 k d² bytes per site.
     address : str or None
         As in `RayEngine`.
     work_dir : path or None
-        As in `lm.class_moments`, one folder per chunk, in a place that all actors reach.
+        As in `lm.class_moments`, with one folder per chunk; all actors must be able to access it.
 
     Returns
     -------
@@ -72,27 +72,19 @@ def ray_class_moments(
     Raises
     ------
     SiteError, TextError, LabelError, ParameterError, ModelError
-        Before anything is read.
+        Before any text is read.
     EngineError
-        Actors that die again and again at one chunk, or while they load the model.
+        Actors died repeatedly at one chunk, or while loading the model.
 
     Guarantees
     ----------
-    Equal to one process, the same bits for any number of actors (test_actors_read_what_one_process_reads).
-    An actor that dies costs its chunk and no digit (test_a_killed_actor_costs_nothing).
+    Equal to the result of one process, with the same bits for any number of actors
+    (test_actors_read_what_one_process_reads).
+    The death of an actor does not change the result (test_a_killed_actor_costs_nothing).
     """
     _check(load, actors, chunks)
-    job = make_reading(
-        texts,
-        labels,
-        sites=sites,
-        pooling=pooling,
-        max_length=max_length,
-        batch_size=batch_size,
-        precision=precision,
-        work_dir=None if work_dir is None else Path(work_dir).absolute(),
-        caller="ray_class_moments",
-    )
+    folder = None if work_dir is None else Path(work_dir).absolute()
+    job = Reading(texts, labels, sites, pooling, max_length, batch_size, precision, folder).checked("ray_class_moments")
     sums = {site: ClassMoments() for site in job.sites}
     cores = max(actors, int(-(-actors * num_cpus // 1)))
     with RayEngine(workers=cores, address=address):
@@ -101,45 +93,45 @@ def ray_class_moments(
         ray: Any = untyped
         _require_room(ray.cluster_resources(), num_cpus, num_gpus, may_grow=address is not None)
         reader = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus)(_Reader)
-        given = ray.put((load, job, chunks, "cuda" if num_gpus else None))
-        with _Pool(ray, lambda: reader.remote(given), actors) as pool:
-            for found in pool.in_order():
-                sums = {site: sums[site] + ClassMoments.from_bytes(found[site]) for site in sums}
+        work = ray.put((load, job, chunks, "cuda" if num_gpus else None))
+        with _Pool(ray, lambda: reader.remote(work), actors) as pool:
+            for moments in pool.in_order():
+                sums = {site: sums[site] + ClassMoments.from_bytes(moments[site]) for site in sums}
     return sums
 
 
 def _check(load: Any, actors: int, chunks: int) -> None:
-    is_model = hasattr(load, "named_modules")  # which can be called as well
+    is_model = hasattr(load, "named_modules")  # a model is callable, too
     if is_model or not (callable(load) or isinstance(load, str | os.PathLike)):
         raise ParameterError(
             f"load is {type(load).__name__}; it takes a name or folder for lm.load, or a function that returns model "
-            "and tokenizer: models are loaded where the actors are."
+            "and tokenizer, because the actors load the models themselves."
         )
     for name, value in (("actors", actors), ("chunks", chunks)):
         if value < 1:
             raise ParameterError(f"{name} is {value}; there must be at least one.")
 
 
-def _require_room(there: dict[str, float], num_cpus: float, num_gpus: float, *, may_grow: bool) -> None:
+def _require_room(resources: dict[str, float], num_cpus: float, num_gpus: float, *, may_grow: bool) -> None:
     for name, needed in (("CPU", num_cpus), ("GPU", num_gpus)):
-        if there.get(name, 0) >= needed:
+        if resources.get(name, 0) >= needed:
             continue
-        text = f"An actor needs {needed:g} {name}, and this Ray has {there.get(name, 0):g}"
+        text = f"An actor needs {needed:g} {name}, and this Ray has {resources.get(name, 0):g}"
         if not may_grow:
-            raise EngineError(f"{text}; it would wait for ever. Lower num_{name.lower()}s.")
-        warnings.warn(f"{text}; the work begins when a node with as many joins.", EngineWarning, stacklevel=3)
+            raise EngineError(f"{text}; it would wait forever. Lower num_{name.lower()}s.")
+        warnings.warn(f"{text}; the work starts when a node with enough joins.", EngineWarning, stacklevel=3)
 
 
 class _Reader:
     """The model on one actor."""
 
-    def __init__(self, given: tuple[str | os.PathLike[str] | Load, Reading, int, str | None]) -> None:
-        self._load, self._job, self._chunks, self._device = given
+    def __init__(self, work: tuple[str | os.PathLike[str] | Load, Reading, int, str | None]) -> None:
+        self._load, self._job, self._chunks, self._device = work
 
     def start(self) -> int:
-        """Load the model, hold the job against it, and return the number of chunks that hold texts.
+        """Load the model, check the job with it, and return the number of chunks that contain texts.
 
-        Not in ``__init__``: what it raises would come as a death of the actor, without its type.
+        Not in ``__init__``, because Ray reports an exception there as a dead actor, without its type.
         """
         self._model, self._tokenizer = self._loaded()
         parts = self._job.split(self._model, self._tokenizer, self._chunks)
@@ -154,20 +146,20 @@ class _Reader:
         return lm.load(self._load, device=self._device)
 
     def read(self, chunk: int) -> dict[str, bytes]:
-        """Return the moments of a chunk, as files."""
-        found = self._job.moments(self._model, self._tokenizer, self._parts[chunk], progress=False)
-        return {site: moments.to_bytes() for site, moments in found.items()}
+        """Return the moments of a chunk for each site, in the bytes of a file."""
+        read = self._job.moments(self._model, self._tokenizer, self._parts[chunk], progress=False)
+        return {site: moments.to_bytes() for site, moments in read.items()}
 
 
 class _Pool:
-    """Actors at work: who does what, what is left, and what waits for its turn."""
+    """Actors, the chunks they work on, the chunks to do, and finished chunks that wait for earlier ones."""
 
     def __init__(self, ray: Any, make: Callable[[], Any], actors: int) -> None:
         self._ray, self._make, self._window = ray, make, 2 * actors
         self._running: dict[Any, tuple[Any, int | None]] = {}
         self._idle: list[Any] = []
         self._todo: list[int] = []
-        self._found: dict[int, dict[str, bytes]] = {}
+        self._finished: dict[int, dict[str, bytes]] = {}
         self._deaths: Counter[int | None] = Counter()
         self._next, self._total = 0, 0
         for _ in range(actors):
@@ -185,17 +177,17 @@ class _Pool:
         self._running[actor.start.remote()] = actor, None
 
     def in_order(self) -> Iterator[dict[str, bytes]]:
-        """Yield the results of all chunks in their order, whoever is first: sums then have the same bits."""
+        """Yield the results of all chunks in order, so that their sum has the same bits in every run."""
         while not self._total or self._next < self._total:
             self._hand_out()
             done, _ = self._ray.wait(list(self._running), num_returns=1)
             self._take(done[0])
-            while self._next in self._found:
-                yield self._found.pop(self._next)
+            while self._next in self._finished:
+                yield self._finished.pop(self._next)
                 self._next += 1
 
     def _hand_out(self) -> None:
-        # a chunk far ahead of the one that is waited for would only fill the memory of the driver
+        # results far ahead of the next chunk in order would only fill the memory of the driver
         while self._idle and self._todo and self._todo[0] < self._next + self._window:
             actor, chunk = self._idle.pop(), heapq.heappop(self._todo)
             self._running[actor.read.remote(chunk)] = actor, chunk
@@ -207,13 +199,13 @@ class _Pool:
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
-            # out of reach may mean alive, and it would keep what its successor needs
+            # an unreachable actor may be alive and keep the resources that its replacement needs
             self._ray.kill(actor)
             self._replace(chunk, error)
             return
         self._idle.append(actor)
         if chunk is not None:
-            self._found[chunk] = result
+            self._finished[chunk] = result
         else:
             del self._deaths[None]
             if not self._total:

@@ -1,4 +1,4 @@
-"""`merge_files`: moments from several machines into one, and no rows twice."""
+"""`merge_files`: add up moments from several machines without counting any rows twice."""
 
 import os
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
 from repsurgery.outputs import check_output
 from repsurgery.scale.reduce.parts import Origin, read_part, write_moments
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 
 __all__ = ["merge_files"]
 
@@ -25,13 +25,13 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     Raises
     ------
     DataError
-        The same file twice, a copy of it, or two files that counted the same shard, a copy of it, or pieces of one
-        file that overlap. What cannot be seen: pieces of a file that was touched, copied or streamed with its folder
-        and then cut differently, and files written by ``ClassMoments.save``, which keep no origins.
+        The same file twice, a copy of it, or two files with the same shard, a copy of it, or overlapping pieces of it.
+        Two cases cannot be detected: pieces of a file that was touched, copied or streamed with its folder and then cut
+        differently, and files written by ``ClassMoments.save``, which contain no origins.
     ShapeError, LabelError
         Files of different widths, or with labels of different kinds.
     OutputError
-        ``out`` is one of the files, or cannot be written; before any of them is read.
+        ``out`` is one of the files, or cannot be written. This is checked before any file is read.
 
     Guarantees
     ----------
@@ -45,19 +45,19 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     if twice:
         raise DataError(f"{twice[0]} is listed twice; its rows would be counted twice. List it once.")
     check_output(out, inputs=paths)
-    total, seen = ClassMoments(), _Seen()
+    total, merged = ClassMoments(), _Merged()
     for path in paths:
         moments, origins = read_part(path)
-        seen.add(path, moments, origins)
+        merged.add(path, moments, origins)
         if len(total):
             _require_alike(paths[0], total, path, moments)
         total += moments
-    write_moments(Path(out), total, seen.origins)
+    write_moments(Path(out), total, merged.origins)
     return total
 
 
-class _Seen:
-    """What was merged so far: whole files by their moments, shards by their moments and by their extents."""
+class _Merged:
+    """What was merged so far: files by the digest of their moments, shards by theirs and by their extents."""
 
     def __init__(self) -> None:
         self.origins: list[Origin] = []
@@ -66,9 +66,9 @@ class _Seen:
         self._places: dict[str, list[tuple[Extent, Path]]] = defaultdict(list)
 
     def add(self, path: Path, moments: ClassMoments, origins: list[Origin]) -> None:
-        """Take a file in, or refuse rows that are there already."""
-        held = to_contents(moments)
-        digest = digest_of(held.arrays, held.header)
+        """Add a file, or refuse it if some of its rows were merged already."""
+        contents = to_contents(moments)
+        digest = digest_of(contents.arrays, contents.header)
         if digest in self._files:
             raise DataError(
                 f"{path} holds the same moments as {self._files[digest]}; list one of them, or rows count twice."
@@ -86,8 +86,10 @@ class _Seen:
             self._places[origin.extent.place].append((origin.extent, path))
 
     def _holder(self, origin: Origin) -> Path | None:
-        meeting = (path for extent, path in self._places.get(origin.extent.place, []) if extent.meets(origin.extent))
-        return self._digests.get(origin.digest) or next(meeting, None)
+        overlapping = (
+            path for extent, path in self._places.get(origin.extent.place, []) if extent.meets(origin.extent)
+        )
+        return self._digests.get(origin.digest) or next(overlapping, None)
 
 
 def _require_alike(first: Path, total: ClassMoments, path: Path, moments: ClassMoments) -> None:
@@ -95,8 +97,7 @@ def _require_alike(first: Path, total: ClassMoments, path: Path, moments: ClassM
         raise ShapeError(
             f"{first} and {path} differ in width: {total.dim} and {moments.dim} features. Use one site for all."
         )
-    have, got = ({_family(label) for label in each} for each in (total, moments))
-    if have != got:
+    if {_family(label) for label in total} != {_family(label) for label in moments}:
         raise LabelError(f"{first} and {path} differ in their labels: {total.labels} and {moments.labels}.")
 
 

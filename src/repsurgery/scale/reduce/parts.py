@@ -1,7 +1,7 @@
-"""Parts: the moments of one shard in one file, named by everything that decides them."""
+"""Parts: the moments of one shard in one file, whose name identifies the shard and every option that matters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -9,11 +9,11 @@ from typing import Any
 
 from repsurgery.errors import FileFormatError
 from repsurgery.fields import check_fields
-from repsurgery.files import Contents, built_from, digest_of, read_file, write_file
+from repsurgery.files import built_from, digest_of, read_file, write_file
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import KIND, from_contents, to_contents
 from repsurgery.scale.shards.counting import Counted, NonFinite
-from repsurgery.scale.shards.extent import Extent
+from repsurgery.scale.shards.shard import Extent
 
 __all__ = ["Origin", "Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
 
@@ -22,7 +22,7 @@ PREFIX = "part-"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where rows came from: a digest of their moments, which copies share, and their extent, which pieces share."""
+    """Where rows came from: a digest of their moments, equal for copies, and their extent, which shows overlaps."""
 
     digest: str
     extent: Extent
@@ -30,28 +30,28 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What is known of a counted shard without its moments.
+    """Facts about a shard whose moments were computed.
 
     Attributes
     ----------
     shard : str
         Its name.
     identity : str
-        A digest of everything that decides its moments; the part is named after it.
+        A digest of everything that its moments depend on; the name of the part contains it.
     rows : int
-        Rows read, those left out among them.
+        Rows read, including those left out.
     counts : mapping of str to int
         Rows counted, by class.
     non_finite : NonFinite
         Rows left out.
     extent : Extent
-        Which rows of which place.
+        Which rows of which file or data set.
     digest : str
-        Of the moments: two shards with the same digest hold the same rows.
+        Digest of the moments: two shards with the same digest hold the same rows.
     kept : bool
-        Whether the part was there already.
+        Whether an earlier run had finished the part.
     mended : bool
-        Whether a damaged part was there and had to be counted anew.
+        Whether the part of an earlier run was damaged, so that the shard was counted anew.
     """
 
     shard: str
@@ -71,7 +71,7 @@ class Receipt:
 
     @property
     def origin(self) -> Origin:
-        """What a file of moments keeps of this shard."""
+        """What a file of moments states about this shard."""
         return Origin(self.digest, self.extent)
 
 
@@ -81,8 +81,8 @@ def part_name(identity: str) -> str:
 
 
 def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, extent: Extent) -> Receipt:
-    """Write the moments of a shard, with its receipt in the header; the file is there whole or not at all."""
-    held = to_contents(counted.moments)
+    """Write the moments of a shard atomically, with its receipt in the header."""
+    contents = to_contents(counted.moments)
     receipt = Receipt(
         shard=shard,
         identity=identity,
@@ -90,41 +90,38 @@ def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, ext
         counts={str(label): m.count for label, m in counted.moments.items()},
         non_finite=counted.non_finite,
         extent=extent,
-        digest=digest_of(held.arrays, {"classes": held.header["classes"]}),
+        digest=digest_of(contents.arrays, {"classes": contents.header["classes"]}),
     )
-    header = {**held.header, "receipt": asdict(receipt), "shards": [_entry(receipt.origin)]}
-    write_file(folder / receipt.part, Contents(KIND, header, held.arrays))
+    header = {**contents.header, "receipt": asdict(receipt), "shards": [_entry(receipt.origin)]}
+    write_file(folder / receipt.part, replace(contents, header=header))
     return receipt
 
 
-def read_receipt(folder: Path, identity: str) -> Receipt | None:
-    """Return the receipt of a finished part after checking the whole file; None where there is none.
+def read_receipt(path: Path, identity: str) -> Receipt:
+    """Return the receipt of a finished part after checking the whole file.
 
     Raises
     ------
     FileFormatError
-        The part is damaged, or not that of this shard.
+        The part is damaged, or belongs to another shard.
     """
-    path = folder / part_name(identity)
-    if not path.is_file():
-        return None
     contents = read_file(path, kind=KIND)
     from_contents(contents)
     with built_from("the receipt of a shard"):
         facts = dict(contents.header["receipt"])
-        bad = {**facts["non_finite"], "first": tuple(facts["non_finite"]["first"])}
-        check_fields(NonFinite, bad)
-        facts["non_finite"] = NonFinite(**bad)
+        non_finite = {**facts["non_finite"], "first": tuple(facts["non_finite"]["first"])}
+        check_fields(NonFinite, non_finite)
+        facts["non_finite"] = NonFinite(**non_finite)
         facts["extent"] = _extent(facts["extent"])
         check_fields(Receipt, facts)
         receipt = Receipt(**{**facts, "kept": True})
     if receipt.identity != identity:
-        raise FileFormatError(f"{path} is the part of another shard.")
+        raise FileFormatError(f"{path} is the part of another shard. Remove it; its own shard is counted again.")
     return receipt
 
 
 def read_part(path: Path) -> tuple[ClassMoments, list[Origin]]:
-    """Return moments from a file and the origins of their rows, as far as it tells."""
+    """Return the moments in a file and the origins of their rows, as far as the file states them."""
     contents = read_file(path, kind=KIND)
     with built_from("a list of the shards it holds"):
         origins = [_origin(*entry) for entry in contents.header.get("shards", [])]
@@ -137,9 +134,9 @@ def merge_parts(paths: Sequence[Path]) -> ClassMoments:
 
 
 def write_moments(path: Path, moments: ClassMoments, origins: Sequence[Origin]) -> None:
-    """Write moments as ``ClassMoments.save`` does, with the origins of their rows."""
-    held = to_contents(moments)
-    write_file(path, Contents(KIND, {**held.header, "shards": list(map(_entry, origins))}, held.arrays))
+    """Write moments in the format of ``ClassMoments.save``, with the origins of their rows."""
+    contents = to_contents(moments)
+    write_file(path, replace(contents, header={**contents.header, "shards": list(map(_entry, origins))}))
 
 
 def _extent(facts: Mapping[str, Any]) -> Extent:

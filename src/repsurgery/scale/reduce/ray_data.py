@@ -1,4 +1,4 @@
-"""`ray_dataset_moments`: the end of a Ray Data pipeline; blocks become moments where they are."""
+"""`ray_dataset_moments`: the last step of a Ray Data pipeline, which turns each block into its moments."""
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -19,20 +19,20 @@ _RESULT = "moments"
 
 
 def ray_dataset_moments(dataset: Any, *, label_column: str, columns: Sequence[str] = ()) -> ClassMoments:
-    """Return the moments of a ``ray.data.Dataset``, of which no row leaves its worker.
+    """Return the moments of a ``ray.data.Dataset``; no row leaves its worker.
 
     Parameters
     ----------
     dataset : ray.data.Dataset
-        Read from Parquet, or made by a model on a pool of actors (``map_batches``).
+        For example read from Parquet, or computed by a model on a pool of actors (``map_batches``).
     label_column : str
     columns : sequence of str
         As in `find_shards`.
 
     Notes
     -----
-    Ray repeats lost blocks by itself and counts each once. Nothing is kept for a second run; for that, write shards and
-    use `reduce_shards`.
+    Ray recomputes lost blocks and counts each block once. Nothing is stored for a second run; for that, write shards
+    and use `reduce_shards`.
 
     Guarantees
     ----------
@@ -50,12 +50,12 @@ def ray_dataset_moments(dataset: Any, *, label_column: str, columns: Sequence[st
 
     def of_block(table: Any) -> Any:
         with threadpool_limits(limits=1):
-            found = stream_moments(_pairs(table, tuple(columns), label_column))
-        return pa.table({_RESULT: pa.array([found.to_bytes()], pa.large_binary())})
+            moments = stream_moments(_pairs(table, tuple(columns), label_column))
+        return pa.table({_RESULT: pa.array([moments.to_bytes()], pa.large_binary())})
 
     blocks = dataset.map_batches(of_block, batch_format="pyarrow", batch_size=None)
-    found = (ClassMoments.from_bytes(row[_RESULT]) for row in blocks.iter_rows())
-    return reduce(add, found, ClassMoments())
+    parts = (ClassMoments.from_bytes(row[_RESULT]) for row in blocks.iter_rows())
+    return reduce(add, parts, ClassMoments())
 
 
 def _pairs(table: Any, columns: tuple[str, ...], label_column: str) -> Iterator[tuple[Rows, Labels]]:

@@ -1,4 +1,4 @@
-"""`reduce_shards`: the moments of many shards, each counted once, whatever dies on the way."""
+"""`reduce_shards`: the moments of many shards, each counted exactly once, whichever process dies meanwhile."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from repsurgery.checkpoint import atomic_file
 from repsurgery.errors import (
     CacheWarning,
     DataError,
@@ -21,7 +22,6 @@ from repsurgery.errors import (
     ParameterError,
     ShardError,
 )
-from repsurgery.files import replace_file
 from repsurgery.moments import ClassMoments
 from repsurgery.scale.engines.base import Engine, Failure
 from repsurgery.scale.engines.local import LocalEngine
@@ -34,25 +34,25 @@ from repsurgery.scale.shards.shard import Shard, identity_of
 __all__ = ["WORK_FILES", "Reduced", "reduce_shards"]
 
 ARITY = 8
-"""So many parts are added up by one worker; the tree depends on the shards' names alone, never on who was first."""
+"""One worker adds up this many parts. The order of additions depends on the names of the shards alone."""
 SHOWN = 10
 SUMS = "sums-"
 MANIFEST = "manifest.json"
 STALE_SECONDS = 3600.0
 WORK_FILES = (f"{PREFIX}*", f".{PREFIX}*", f"{SUMS}*", MANIFEST)
-"""Names that are written, replaced or removed in a work folder; an input must not have one of them there."""
+"""Patterns of the names that are written, replaced or removed in a work folder; no input may match one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """The moments of all shards, and a receipt for each, in the order of their names."""
+    """The moments of all shards, and the receipts of the shards, sorted by name."""
 
     moments: ClassMoments
     receipts: tuple[Receipt, ...]
 
     @property
     def rows(self) -> int:
-        """Rows read, those left out among them."""
+        """Rows read, including those left out."""
         return sum(receipt.rows for receipt in self.receipts)
 
     @property
@@ -61,7 +61,7 @@ class Reduced:
         return sum(receipt.non_finite.count for receipt in self.receipts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the moments, with the origins of their rows, so that merging can tell what was counted."""
+        """Write the moments with the origins of their rows, so that `merge_files` detects rows that occur twice."""
         try:
             write_moments(Path(path), self.moments, [receipt.origin for receipt in self.receipts if receipt.counts])
         except OSError as error:
@@ -83,41 +83,42 @@ def reduce_shards(
 ) -> Reduced:
     """Return the moments of all rows of all shards.
 
-    Every shard becomes one part, a file of its moments in ``work_dir`` named by everything that decides them; a
-    finished part is never counted again, a damaged one is. Workers write parts themselves, so ``work_dir``, like the
-    shards, must be a place that all of them reach.
+    Every shard becomes one part: a file of its moments in ``work_dir``, whose name contains a digest of everything that
+    they depend on. A finished part is never counted again; a damaged one is. The workers write the parts, so all of
+    them must have access to ``work_dir`` and to the shards.
 
     Parameters
     ----------
     shards : sequence of Shard
         See `find_shards`.
     work_dir : path
-        Made if need be, and kept: a call that adds shards counts those alone. The part of a shard without a stable
-        identity, such as a stream without a key, is removed at the end, with a warning.
+        Created if necessary, and kept: a later call with more shards counts only the new ones. The part of a shard
+        without a stable identity, such as a stream without a key, is removed at the end, with a warning.
     engine : Engine or None
         None: a `LocalEngine`.
     batch_rows, skip_non_finite
         See `count_shard`.
     announce : callable
-        Called with the receipt of every shard (None where it failed) and the number of shards.
+        Called with the receipt of every shard (None if it failed) and the number of shards.
 
     Raises
     ------
     ShapeError, DataError, LabelError
-        Shards that do not belong together, before any work.
+        Shards that do not belong together; raised before any work.
     ShardError
-        Shards that could not be counted, by name, after all others were.
+        Shards that could not be counted, by name; raised after all others were counted.
 
     Guarantees
     ----------
     Equal to the moments of one process whatever the engine, bit for bit (test_engines_agree_to_the_bit).
     The order of the shards changes no bit (test_the_order_of_the_shards_changes_no_bit).
     A worker that dies is replaced and its shard counted once (test_a_killed_worker_costs_nothing).
-    A driver that dies loses the shards at work and no other (test_a_killed_driver_goes_on_where_it_stopped).
+    If the driver dies, only unfinished shards are counted again (test_a_killed_driver_goes_on_where_it_stopped).
     """
     check_batch_rows(batch_rows)
     checked = check_shards(shards)
-    folder = _made(Path(work_dir))
+    folder = Path(work_dir)
+    _create(folder)
     _sweep(folder)
     ordered = sorted(checked.shards, key=lambda shard: shard.name)
     identities = [identity_of(shard, skip_non_finite=skip_non_finite) for shard in ordered]
@@ -142,7 +143,7 @@ def reduce_shards(
 def _count_all(
     engine: Engine, jobs: list[CountJob], failures: list[str], announce: Callable[[Receipt | None], None]
 ) -> list[Receipt]:
-    found: dict[int, Receipt] = {}
+    receipts: dict[int, Receipt] = {}
     for i, result in engine.map(count, jobs):
         if isinstance(result, Failure):
             failures.append(_named(result.message, jobs[i].shard.name))
@@ -150,9 +151,9 @@ def _count_all(
             if result.hopeless:
                 break
         else:
-            found[i] = result
+            receipts[i] = result
             announce(result)
-    return [found[i] for i in sorted(found)]
+    return [receipts[i] for i in sorted(receipts)]
 
 
 def _merge_all(engine: Engine, receipts: list[Receipt], folder: Path) -> ClassMoments:
@@ -170,7 +171,7 @@ def _merge_all(engine: Engine, receipts: list[Receipt], folder: Path) -> ClassMo
 
 @contextmanager
 def _forgetting(jobs: list[CountJob]) -> Iterator[None]:
-    """Remove at the end the parts of shards without a stable identity, and say so at the beginning."""
+    """Warn that the parts of shards without a stable identity are not kept, and remove them at the end."""
     unstable = [job for job in jobs if not job.shard.stable]
     if unstable:
         warnings.warn(
@@ -189,28 +190,27 @@ def _forgetting(jobs: list[CountJob]) -> Iterator[None]:
 
 @contextmanager
 def _sums(folder: Path) -> Iterator[Path]:
-    """Make a folder for sums where all workers can write."""
+    """Yield a temporary folder for sums, to which all workers can write."""
     try:
-        made = TemporaryDirectory(dir=folder, prefix=SUMS)
+        sums = TemporaryDirectory(dir=folder, prefix=SUMS)
     except OSError as error:
         raise ShardError(
             f"The parts cannot be added up: {folder} cannot be written to ({error.strerror}). All parts are kept; "
-            "mend this and run again."
+            "correct this and run again."
         ) from error
-    with made as name:
+    with sums as name:
         yield Path(name)
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise ParameterError(f"work_dir is {folder}, where a file is in the way; name a folder.") from error
-    return folder
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left half-done; what is recent may belong to somebody at work."""
+    """Remove drafts of killed processes; recent ones may belong to a process that still runs."""
     for leftover in [*folder.glob(f".{PREFIX}*"), *folder.glob(f"{SUMS}*")]:
         with suppress(OSError):
             if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
@@ -221,18 +221,19 @@ def _write_manifest(folder: Path, receipts: list[Receipt], failures: list[str]) 
     entries = [{"part": receipt.part, **asdict(receipt)} for receipt in receipts]
     text = json.dumps({"shards": entries, "failures": failures}, indent=1, ensure_ascii=False)
     try:
-        # a name that is no UTF-8 is written with escapes, which JSON reads back
-        replace_file(folder / MANIFEST, f"{text}\n".encode(errors="backslashreplace"))
+        with atomic_file(folder / MANIFEST) as stream:
+            # a file name that is not valid UTF-8 is written with escapes, which JSON reads back
+            stream.write(f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
-        if not failures:  # which are worse, and told anyway
-            text = f"{folder / MANIFEST} could not be written ({error.strerror}); the parts themselves are whole."
+        if not failures:  # these are worse, and are raised anyway
+            text = f"{folder / MANIFEST} could not be written ({error.strerror}); the parts themselves are complete."
             warnings.warn(text, CacheWarning, stacklevel=3)
 
 
 def _require_whole(moments: ClassMoments, receipts: list[Receipt]) -> None:
     counted = [sum(receipt.counts.values()) for receipt in receipts]
-    kept = [receipt.rows - receipt.non_finite.count for receipt in receipts]
-    if sum(m.count for m in moments.values()) != sum(counted) or counted != kept:
+    finite = [receipt.rows - receipt.non_finite.count for receipt in receipts]
+    if sum(m.count for m in moments.values()) != sum(counted) or counted != finite:
         raise FileFormatError("The parts do not add up to the rows that were counted. Remove the work folder.")
 
 
@@ -241,11 +242,11 @@ def _named(message: str, name: str) -> str:
 
 
 def _error(failures: list[str], total: int, done: int, folder: Path) -> ShardError:
-    told = "; ".join(failure.rstrip(".") for failure in failures[:SHOWN])
+    shown = "; ".join(failure.rstrip(".") for failure in failures[:SHOWN])
     more = f"; and {len(failures) - SHOWN} more, listed in {folder / MANIFEST}" if len(failures) > SHOWN else ""
     return ShardError(
-        f"{len(failures)} of {total} shards could not be counted: {told}{more}. "
-        f"The {done} others are kept in {folder}; mend this and run again."
+        f"{len(failures)} of {total} shards could not be counted: {shown}{more}. "
+        f"The {done} others are kept in {folder}; correct this and run again."
     )
 
 

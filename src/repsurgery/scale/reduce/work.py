@@ -1,23 +1,29 @@
-"""What workers run: count one shard, or add up a few parts. Both can be run any number of times."""
+"""The tasks of workers: count one shard, or add up a few parts. Each can be repeated without harm."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from repsurgery.errors import DataError, FileFormatError
+from repsurgery.checkpoint import recall
+from repsurgery.errors import DataError
 from repsurgery.scale.engines.base import Failure
-from repsurgery.scale.reduce.parts import Receipt, merge_parts, read_receipt, write_part
+from repsurgery.scale.reduce.parts import Receipt, merge_parts, part_name, read_receipt, write_part
 from repsurgery.scale.shards.counting import count_shard
 from repsurgery.scale.shards.shard import Shard, identity_of
 
 __all__ = ["CountJob", "MergeJob", "count", "full_disk", "merge"]
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """One shard, and the folder its part belongs into."""
+    """One shard, and the folder for its part."""
 
     shard: Shard
     identity: str
@@ -28,69 +34,58 @@ class CountJob:
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """Parts to add up in this order, and the file of their sum."""
+    """Parts to add up in this order, and the file for their sum."""
 
     parts: tuple[Path, ...]
     out: Path
 
 
 def count(job: CountJob) -> Receipt | Failure:
-    """Write the part of a shard unless it is there already and whole; never raise."""
-    try:
-        with threadpool_limits(limits=1):
-            return _count(job)
-    except OSError as error:
-        return _failure(job.shard.name, error)
-    except MemoryError:
-        return Failure(f"{job.shard.name}: the memory did not suffice; lower batch_rows.")
-    except Exception as error:
-        # readers of a dozen formats raise whatever they like, and none of it may stop the other shards
-        return Failure(_with_name(job.shard.name, str(error) or type(error).__name__))
+    """Write the part of a shard unless an earlier run has finished it; return every error as a `Failure`."""
+    return _guarded(job.shard.name, lambda: _count(job))
+
+
+def merge(job: MergeJob) -> Path | Failure:
+    """Write the sum of a few parts; return every error as a `Failure`."""
+
+    def add_up() -> Path:
+        merge_parts(job.parts).save(job.out)
+        return job.out
+
+    return _guarded(job.out.name, add_up)
 
 
 def _count(job: CountJob) -> Receipt:
-    try:
-        found = read_receipt(job.folder, job.identity)
-        mended = False
-    except FileFormatError:
-        found, mended = None, True
-    if found is not None:
-        return found
+    receipt, damage = recall(job.folder / part_name(job.identity), partial(read_receipt, identity=job.identity))
+    if receipt is not None:
+        return receipt
     _require_unchanged(job)
     counted = count_shard(job.shard, batch_rows=job.batch_rows, skip_non_finite=job.skip_non_finite)
     _require_unchanged(job)
     extent = job.shard.extent()
     receipt = write_part(job.folder, counted, shard=job.shard.name, identity=job.identity, extent=extent)
-    return replace(receipt, mended=mended)
+    return replace(receipt, mended=damage is not None)
 
 
 def _require_unchanged(job: CountJob) -> None:
     if identity_of(job.shard, skip_non_finite=job.skip_non_finite) != job.identity:
-        raise DataError("it changed while it was read. Run again when nobody writes to it.")
+        raise DataError("it changed while it was read. Run again when no other process writes to it.")
 
 
-def merge(job: MergeJob) -> Path | Failure:
-    """Write the sum of a few parts; never raise."""
+def _guarded(name: str, task: Callable[[], Result]) -> Result | Failure:
     try:
         with threadpool_limits(limits=1):
-            merge_parts(job.parts).save(job.out)
-    except OSError as error:
-        return _failure(job.out.name, error)
+            return task()
+    except MemoryError:
+        message = "there was not enough memory; lower batch_rows."
     except Exception as error:
-        return Failure(_with_name(job.out.name, str(error)))
-    return job.out
-
-
-def _failure(name: str, error: OSError) -> Failure:
-    if full_disk(error):
-        return Failure(f"{name}: its part could not be written ({error.strerror})", hopeless=True)
-    return Failure(_with_name(name, str(error)))
+        # readers of a dozen formats raise errors of any type, and none of them may stop the other shards
+        if isinstance(error, OSError) and full_disk(error):
+            return Failure(f"{name}: its part could not be written ({error.strerror})", hopeless=True)
+        message = str(error) or type(error).__name__
+    return Failure(message if message.startswith(name) else f"{name}: {message}")
 
 
 def full_disk(error: OSError) -> bool:
-    """Whether an error says that nothing more can be written here."""
+    """Return whether an error means that nothing more can be written to this disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
-def _with_name(name: str, message: str) -> str:
-    return message if message.startswith(name) else f"{name}: {message}"

@@ -1,4 +1,4 @@
-"""`check_shards`: all headers are read and held against each other before the first row is."""
+"""`check_shards`: read and compare all headers before the first row is read."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ __all__ = ["Checked", "check_shards"]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Shards that agree, with their schemas; and, by name, what is wrong with those that cannot be read."""
+    """Consistent shards with their schemas, and an error message for each shard that cannot be read, by name."""
 
     shards: tuple[Shard, ...]
     schemas: tuple[Schema, ...]
@@ -21,10 +21,11 @@ class Checked:
 
 
 def check_shards(shards: Sequence[Shard]) -> Checked:
-    """Return the shards that can be read; refuse them all where two differ in width, features, dtype or kind of label.
+    """Return the shards that can be read; raise where two of them differ in width, features, dtype or kind of label.
 
-    A damaged file is no reason to leave the others undone: it is told by name. Different widths are, because then
-    the wrong files were listed. Features that have names, as the columns of a table, have them in one order.
+    A damaged file is reported by name, and the other shards are still processed. Different widths raise an error,
+    because they mean that the wrong files were listed. Named features, such as the columns of a table, must have the
+    same names in the same order in all shards.
 
     Guarantees
     ----------
@@ -42,33 +43,33 @@ def check_shards(shards: Sequence[Shard]) -> Checked:
         except SurgeryError:
             raise
         except Exception as error:
-            # readers of a dozen formats raise whatever they like at a file that is damaged
+            # the readers of the formats raise all kinds of exceptions for a damaged file
             unreadable[shard.name] = f"{shard.name} cannot be read ({error!r}). Write it again."
-    twice = [name for name, count in Counter(shard.name for shard in shards).items() if count > 1]
-    if twice:
-        raise DataError(f"{twice[0]} is among the shards twice; it would be counted twice. List it once.")
+    duplicates = [name for name, count in Counter(shard.name for shard in shards).items() if count > 1]
+    if duplicates:
+        raise DataError(f"{duplicates[0]} is among the shards twice; it would be counted twice. List it once.")
     named = next((pair for pair in good if pair[1].features is not None), None)
     for shard, schema in good:
-        _same(good[0], (shard, schema))
+        _require_same_schema(good[0], (shard, schema))
         if named is not None and schema.features is not None:
-            _same_features(named, (shard, schema))
+            _require_same_features(named, (shard, schema))
         if schema.rows == 0:
             raise DataError(f"{shard.name} is empty: it has no rows. Leave it out, or write it again.")
     return Checked(tuple(s for s, _ in good), tuple(schema for _, schema in good), unreadable)
 
 
-def _same(first: tuple[Shard, Schema], other: tuple[Shard, Schema]) -> None:
+def _require_same_schema(first: tuple[Shard, Schema], other: tuple[Shard, Schema]) -> None:
     (a, have), (b, got) = first, other
     both = f"{a.name} and {b.name}"
     if have.width != got.width:
         raise ShapeError(f"{both} differ in width: {have.width} and {got.width} features. Use one site for all.")
     if have.dtype != got.dtype:
-        raise DataError(f"{both} differ in dtype: {have.dtype} and {got.dtype}. Write all shards in one.")
+        raise DataError(f"{both} differ in dtype: {have.dtype} and {got.dtype}. Write all shards in one dtype.")
     if have.labels != got.labels:
         raise LabelError(f"{both} differ in their labels: {have.labels} and {got.labels}. Use one kind for all.")
 
 
-def _same_features(first: tuple[Shard, Schema], other: tuple[Shard, Schema]) -> None:
+def _require_same_features(first: tuple[Shard, Schema], other: tuple[Shard, Schema]) -> None:
     (a, have), (b, got) = first, other
     if have.features == got.features:
         return

@@ -1,4 +1,4 @@
-"""`count_shard`: the one pure function that every engine runs."""
+"""`count_shard`: the moments of one shard, a pure function that every engine runs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from repsurgery.scale.shards.shard import Shard
 __all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard", "non_finite_rows"]
 
 BATCH_BYTES = 8 * 2**20
-"""A batch is about so large where the caller does not say; much larger ones cost new pages with every read."""
+"""Default size of a batch. Much larger batches allocate new pages with every read."""
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """How many rows hold NaN or infinity, and the first of them, as the file counts them from 0."""
+    """The number of rows with NaN or infinity, and the indices of the first of them in their file."""
 
     count: int = 0
     first: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The moments of a shard, the rows that were read, and those left out."""
+    """The moments of a shard, the number of rows read, and the rows left out."""
 
     moments: ClassMoments
     rows: int
@@ -48,15 +48,15 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     ----------
     shard : Shard
     batch_rows : int or None
-        Rows in memory at a time; None: about 8 MiB of them. It changes the result by no bit.
+        Rows in memory at a time; None: about 8 MiB of rows. The result is the same to the bit.
     skip_non_finite : bool
-        Leave rows with NaN or infinity out; where no others are left, the moments are empty. Otherwise they are
-        counted, located and refused.
+        Leave out rows with NaN or infinity; where no other rows remain, the moments are empty. Otherwise such rows
+        raise a `DataError` with their number and positions.
 
     Raises
     ------
     DataError
-        Rows with NaN or infinity: how many, and which are the first. Fewer or more rows than the shard declares.
+        Rows with NaN or infinity, or fewer or more rows than the shard declares.
     """
     check_batch_rows(batch_rows)
     schema = shard.schema()
@@ -65,35 +65,35 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     screen = _Screen(shard.first_row, refuse=not skip_non_finite)
     moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
     if screen.count and not skip_non_finite:
-        raise DataError(f"{screen.found()}. Drop or repair them, or leave them out (--skip-non-finite).")
+        raise DataError(f"{screen.non_finite()}. Drop or repair them, or leave them out (--skip-non-finite).")
     if schema.rows is not None and screen.rows != schema.rows:
         raise DataError(
             f"It declares {schema.rows} rows and {screen.rows} came, so it ended early or changed while it was read. "
-            "Write it again, or run again when nobody writes to it."
+            "Write it again, or run again when no process writes to it."
         )
     if not (moments or screen.count):
-        raise DataError("It holds no rows, so there is nothing to count. Leave it out, or write it again.")
-    return Counted(moments, screen.rows, screen.found())
+        raise DataError("It holds no rows. Leave it out, or write it again.")
+    return Counted(moments, screen.rows, screen.non_finite())
 
 
 def _moments(shard: Shard, batches: Iterator[tuple[Rows, Labels]]) -> ClassMoments:
     try:
         return stream_moments(batches)
     except SurgeryError as error:
-        # the caller knows the shard and never called stream_moments
+        # the user named a shard and did not call stream_moments
         if not str(error).startswith("stream_moments "):
             raise
         raise type(error)(f"{shard.name}: {str(error).removeprefix('stream_moments ')}") from error
 
 
 def check_batch_rows(batch_rows: int | None) -> None:
-    """Refuse batches without rows."""
+    """Raise a `ParameterError` unless ``batch_rows`` is None or at least 1."""
     if batch_rows is not None and batch_rows < 1:
         raise ParameterError(f"batch_rows is {batch_rows}; a batch has at least one row.")
 
 
 class _Screen:
-    """Lets finite rows through and notes where the others are; to refuse, it counts on and lets no more through."""
+    """Passes finite rows on and records the positions of the others; with ``refuse``, it passes nothing after them."""
 
     def __init__(self, first_row: int, *, refuse: bool) -> None:
         self.rows = 0
@@ -119,18 +119,18 @@ class _Screen:
         self.count += len(bad)
         self._first += (self._first_row + self.rows + bad[: SHOWN - len(self._first)]).tolist()
 
-    def found(self) -> NonFinite:
-        """Return what was met so far."""
+    def non_finite(self) -> NonFinite:
+        """Return the non-finite rows so far."""
         return NonFinite(self.count, tuple(self._first))
 
 
 def non_finite_rows(X: Rows) -> NDArray[np.intp]:
-    """Return the indices of rows that hold NaN or infinity."""
+    """Return the indices of rows with NaN or infinity."""
     if X.dtype.kind != "f":
         return np.empty(0, dtype=np.intp)
     if X.dtype.itemsize < 4:
         return np.flatnonzero(~np.isfinite(X).all(axis=1))
-    # one product finds rows that may be bad at the cost of reading them; only those are looked at closely
+    # one product, as fast as reading, finds the rows that may be bad; only those are examined element by element
     with np.errstate(over="ignore", invalid="ignore"):
         suspects = np.flatnonzero(~np.isfinite(X @ np.ones(X.shape[1], X.dtype)))
     return suspects[~np.isfinite(X[suspects]).all(axis=1)]

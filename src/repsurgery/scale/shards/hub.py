@@ -1,4 +1,4 @@
-"""Hugging Face ``datasets``: data sets in memory, on disk or streamed, one shard per file of theirs."""
+"""Hugging Face data sets in memory, on disk or streamed, with one shard per file of the data set."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class DatasetShard(Shard):
 
     @property
     def name(self) -> str:
-        """The title it was given."""
+        """The title of the data set, and the number of the shard."""
         return self.title
 
     def schema(self) -> Schema:
-        """Read the features, and the rows up to the first that is not null."""
+        """Read the features, and rows up to the first that is not null."""
         for batch, names in self.record_batches(1):
             X = vectors(batch, names, self.name)
             if X.shape[1]:
@@ -45,13 +45,13 @@ class DatasetShard(Shard):
         raise DataError(f"{self.name} is empty: it has no rows, or only nulls. Leave it out.")
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return what the caller says decides its rows."""
+        """Return the key that the caller gave, and the columns."""
         return {"dataset": self.key, "columns": self.columns, "label_column": self.label_column}
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
-        """Stream batches as Arrow tables and take vectors and labels from each."""
+        """Read Arrow tables and take vectors and labels from each."""
         is_stream = not hasattr(self.dataset, "__len__")
-        yield from self.blocks(self._anew(rows) if is_stream else self.record_batches(rows))
+        yield from self.blocks(self._from_start(rows) if is_stream else self.record_batches(rows))
 
     def blocks(self, batches: Iterator[tuple[Any, list[str]]]) -> Iterator[tuple[Rows, Labels]]:
         """Take vectors and labels from each batch."""
@@ -63,30 +63,30 @@ class DatasetShard(Shard):
             width = X.shape[1]
             yield X, label_values(batch.column(batch.schema.get_field_index(self.label_column)))
 
-    def _anew(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
-        # a stream is read for its schema first, and again where a worker dies: one that goes on instead of beginning
-        # anew would lose rows without a word
+    def _from_start(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
+        # a stream is read several times: for its schema, for its rows, and again where a worker dies. A stream that
+        # continues instead of starting again would silently lose rows
         before = next((_first_row_of(batch) for batch, _ in self.record_batches(1)), None)
-        found = self.record_batches(rows)
-        first = next(found, None)
+        batches = self.record_batches(rows)
+        first = next(batches, None)
         if first is None and before is None:
             return
         if first is None or _first_row_of(first[0]) != before:
             raise DataError(
-                f"{self.name} does not begin anew when it is read again: its first row is another one, or missing. "
+                f"{self.name} does not start again when it is read again: its first row differs or is missing. "
                 "Make the stream from a function that opens its source each time, or save it with save_to_disk."
             )
         yield first
-        yield from found
+        yield from batches
 
     def record_batches(self, rows: int) -> Iterator[tuple[Any, list[str]]]:
-        """Stream Arrow batches of one pass, each with the names of its vector columns."""
+        """Yield the Arrow batches of one pass, each with the names of its vector columns."""
         for table in self.dataset.with_format("arrow").iter(batch_size=rows):
             if self.label_column not in table.schema.names:
-                found = ", ".join(table.schema.names)
-                raise LabelError(f"{self.name} has no column '{self.label_column}' of labels; it has {found}.")
-            names = vector_columns(table.schema, self.columns, self.label_column, self.name)
-            yield from ((batch, names) for batch in table.combine_chunks().to_batches())
+                names = ", ".join(table.schema.names)
+                raise LabelError(f"{self.name} has no column '{self.label_column}' of labels; it has {names}.")
+            features = vector_columns(table.schema, self.columns, self.label_column, self.name)
+            yield from ((batch, features) for batch in table.combine_chunks().to_batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,15 @@ class HubShard(Shard):
 
     @property
     def name(self) -> str:
-        """The data set, its split, and which shard of it."""
+        """The data set, its split, and the number of the shard."""
         return f"{PREFIX}{self.source}:{self.split}[{self.index}/{self.count}]"
 
     def schema(self) -> Schema:
-        """Read the first row of the data set, once for all its shards; their lengths are not known."""
+        """Read the first row of the data set, once for all its shards; their lengths are unknown."""
         return _first_row(self.source, self.revision, self.split, self.columns, self.label_column, self.key)
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return name and revision, or the state of the folder when it was found."""
+        """Return name and revision, or the state of the folder when the shards were listed."""
         place = [self.source, self.revision, self.split, self.index, self.count, self.key]
         return {"hub": place, "columns": self.columns, "label_column": self.label_column}
 
@@ -130,7 +130,7 @@ class HubShard(Shard):
 def dataset_shards(
     dataset: Any, *, label_column: str, columns: Sequence[str] = (), title: str = "dataset", key: str | None = None
 ) -> list[Shard]:
-    """Return the shards of a ``datasets.Dataset`` or ``IterableDataset`` that you hold.
+    """Return the shards of a ``datasets.Dataset`` or ``IterableDataset``.
 
     Parameters
     ----------
@@ -138,25 +138,25 @@ def dataset_shards(
     label_column, columns
         As in `find_shards`.
     title : str
-        What messages call it.
+        The name of the data set in messages.
     key : str or None
-        What decides its rows, for work that is resumed. A `Dataset` has a fingerprint of its own; a stream has none,
-        and without a key no work on it is kept (test_streams_without_a_key_are_never_taken_for_one_another).
+        An identifier of the rows, for resuming. A `Dataset` has its own fingerprint. A stream has none, and without a
+        key no work on it is kept (test_streams_without_a_key_are_never_taken_for_one_another).
     """
-    known = key or getattr(dataset, "_fingerprint", None)
-    stable, known = known is not None, known or f"unknown {uuid4().hex}"
+    identifier = key or getattr(dataset, "_fingerprint", None)
+    stable, identifier = identifier is not None, identifier or f"unknown {uuid4().hex}"
     count = int(getattr(dataset, "num_shards", 1))
     parts = [dataset.shard(num_shards=count, index=i) for i in range(count)] if count > 1 else [dataset]
     return [
-        DatasetShard(part, tuple(columns), label_column, f"{title}[{i}/{count}]", f"{known} {i}/{count}", stable)
+        DatasetShard(part, tuple(columns), label_column, f"{title}[{i}/{count}]", f"{identifier} {i}/{count}", stable)
         for i, part in enumerate(parts)
     ]
 
 
 def hub_shards(name: str, *, split: str, columns: Sequence[str], label_column: str | None) -> list[Shard]:
-    """Return the shards of a data set by its hub id or its folder, streamed and never downloaded whole."""
+    """Return the shards of a data set, given by hub id or folder; it is streamed, never downloaded as a whole."""
     if label_column is None:
-        raise LabelError(f"{PREFIX}{name} needs the name of its column of labels (--label-column).")
+        raise LabelError(f"{PREFIX}{name} has no separate labels. Name its column of labels (--label-column).")
     name = resolved(name)
     revision, key = _revision(name)
     count = int(_stream(name, revision, split).num_shards)
@@ -165,7 +165,7 @@ def hub_shards(name: str, *, split: str, columns: Sequence[str], label_column: s
 
 
 def resolved(name: str) -> str:
-    """Return the absolute path of a local folder, which means the same to workers elsewhere; a hub id as it is."""
+    """Return the absolute path of a local folder, which workers in other folders need; return a hub id unchanged."""
     return str(Path(name).resolve()) if Path(name).is_dir() else name
 
 
@@ -182,18 +182,22 @@ def _stream(name: str, revision: str | None, split: str) -> Any:
     try:
         return datasets.load_dataset(name, split=split, revision=revision, streaming=True)
     except Exception as error:
-        raise DataError(f"{PREFIX}{name}, split {split}, cannot be streamed ({error}).") from error
+        raise DataError(
+            f"{PREFIX}{name}, split {split}, cannot be streamed ({error}). Check its name and split."
+        ) from error
 
 
 def _revision(name: str) -> tuple[str | None, str]:
-    """Return the commit of a data set on the hub, or the state of the files of a folder."""
+    """Return the commit of a data set on the hub, and an identifier of its content; a folder has no commit."""
     if Path(name).is_dir():
         return None, str(file_state(Path(name))[0])
     hub = needed("huggingface_hub", f"Streaming {name}")
     try:
         sha = str(hub.HfApi().dataset_info(name).sha)
     except Exception as error:
-        raise DataError(f"{PREFIX}{name} is no folder and was not found on the hub ({error}).") from error
+        raise DataError(
+            f"{PREFIX}{name} is not a folder and was not found on the hub ({error}). Check the name."
+        ) from error
     return sha, sha
 
 

@@ -1,4 +1,4 @@
-"""`find_shards`: patterns of names in, shards out, each of them once."""
+"""`find_shards`: from paths and patterns to shards, each of them once."""
 
 import glob
 import json
@@ -8,12 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from repsurgery.errors import DamagedFileError, DataError, DuplicateWarning, LabelError, ParameterError
+from repsurgery.scale.formats.arrow import ArrowColumns
+from repsurgery.scale.formats.raw import NpyArray, SafetensorsArray
+from repsurgery.scale.formats.stored import Stored
+from repsurgery.scale.formats.tables import PARQUET
+from repsurgery.scale.formats.zarr_array import ZarrArray
 from repsurgery.scale.shards.hub import PREFIX, hub_shards, resolved
-from repsurgery.scale.shards.numbering import check_numbers
-from repsurgery.scale.shards.opening import holds_columns, open_labels, open_vectors
+from repsurgery.scale.shards.pairing import inode, pair_files, pair_with_themselves
 from repsurgery.scale.shards.shard import FileShard, Shard
 
 __all__ = ["find_shards"]
+
+TABLES = (*PARQUET, ".feather", ".arrow")
+SUFFIXES = (".npy", ".safetensors", *TABLES, ".zarr")
 
 
 def find_shards(
@@ -30,18 +37,18 @@ def find_shards(
     Parameters
     ----------
     sources : sequence of str
-        Paths or glob patterns of .npy, .safetensors, .parquet, .feather, .arrow or .zarr; folders that
-        ``datasets.save_to_disk`` wrote; or ``hf:NAME``, a data set that is streamed (a hub id or a local folder).
+        Paths or glob patterns of .npy, .safetensors, .parquet, .feather, .arrow or .zarr; folders written by
+        ``datasets.save_to_disk``; or ``hf:NAME``, a streamed data set (a hub id or a local folder).
     labels : sequence of str
-        The same for labels that lie in files of their own; as many as there are files of vectors.
+        Paths or patterns of separate files of labels; as many files as there are files of vectors.
     columns : sequence of str
-        The tensor, array or column of lists that holds the vectors, or the plain columns that are their features.
+        The tensor, array or column of lists that holds the vectors, or the scalar columns that are their features.
     label_column : str or None
-        The labels in the file of the vectors, or, with ``labels``, in the files of labels.
+        The column of labels in the files of vectors or, with ``labels``, in the files of labels.
     split : str
         The split of a data set.
     rows_per_shard : int or None
-        Cut larger files into shards of so many rows, so that several workers share them.
+        Split larger files into shards of this many rows, so that several workers share a file.
 
     Guarantees
     ----------
@@ -51,21 +58,24 @@ def find_shards(
     A file of labels belongs to one file of vectors (test_a_file_of_labels_serves_one_file_of_vectors).
     Rows that a streamed folder and a file in it would both give are refused (test_a_folder_and_its_files_are_refused).
     """
-    _check_words(sources, labels, label_column, rows_per_shard)
-    plain = [source for source in sources if not source.startswith(PREFIX)]
+    _check_arguments(sources, labels, label_column, rows_per_shard)
+    files = _expand((source for source in sources if not source.startswith(PREFIX)), split)
     hub = _hub_names([source.removeprefix(PREFIX) for source in sources if source.startswith(PREFIX)])
-    pairs = _paired(_expand(plain, split), _expand(labels, split))
+    pairs = pair_files(files, _expand(labels, split)) if labels else pair_with_themselves(_with_labels_inside(files))
     _check_apart(hub, [vectors for vectors, _ in pairs])
-    found: list[Shard] = []
+    shards: list[Shard] = []
     for name in hub:
-        found += hub_shards(name, split=split, columns=columns, label_column=label_column)
+        shards += hub_shards(name, split=split, columns=columns, label_column=label_column)
     for vectors, beside in pairs:
-        shard = FileShard(open_vectors(vectors, tuple(columns), label_column), open_labels(beside, label_column))
-        found += [shard] if rows_per_shard is None else _slices(shard, rows_per_shard)
-    return found
+        label_columns = () if label_column is None else (label_column,)
+        shard = FileShard(
+            _opened(vectors, tuple(columns), label_column, ndim=2), _opened(beside, label_columns, None, ndim=1)
+        )
+        shards += [shard] if rows_per_shard is None else _slices(shard, rows_per_shard)
+    return shards
 
 
-def _check_words(sources: Sequence[str], labels: Sequence[str], label_column: str | None, rows: int | None) -> None:
+def _check_arguments(sources: Sequence[str], labels: Sequence[str], label_column: str | None, rows: int | None) -> None:
     if isinstance(sources, str) or isinstance(labels, str):
         raise ParameterError("sources and labels are lists of paths or patterns; put the single one into a list.")
     if not sources:
@@ -77,14 +87,14 @@ def _check_words(sources: Sequence[str], labels: Sequence[str], label_column: st
 
 
 def _expand(patterns: Iterable[str], split: str) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for pattern in patterns:
         matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - absolute patterns
         if not matches:
             raise DataError(f"Nothing matches {pattern}. Check the path; patterns are those of the shell.")
         for match in matches:
-            found += _files(Path(match), split)
-    return found
+            files += _files(Path(match), split)
+    return files
 
 
 def _files(path: Path, split: str) -> list[Path]:
@@ -99,84 +109,54 @@ def _files(path: Path, split: str) -> list[Path]:
 
 
 def _hub_names(names: list[str]) -> list[str]:
-    kept: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for name in map(resolved, names):
-        if name in kept:
+        if name in unique:
             warnings.warn(f"{PREFIX}{name} is listed twice; it is counted once.", DuplicateWarning, stacklevel=3)
-        kept[name] = None
-    return list(kept)
+        unique[name] = None
+    return list(unique)
+
+
+def _with_labels_inside(files: list[Path]) -> list[Path]:
+    for path in files:
+        if path.suffix.lower() not in SUFFIXES or path.suffix.lower() == ".npy":
+            raise LabelError(f"{path} cannot hold labels beside its vectors. Give their files (--labels).")
+    return files
 
 
 def _check_apart(hub: list[str], files: list[Path]) -> None:
-    """Refuse a folder together with something in it, or a link to that: its rows would be counted twice."""
-    for folder in filter(Path.is_dir, map(Path, hub)):
-        held = {_inode(path) for path in folder.rglob("*") if path.exists()}
-        others = [*files, *(Path(name) for name in hub if Path(name).is_dir())]
-        inside = next((path for path in others if _inode(path) in held), None)
+    """Refuse a folder together with a file or folder in it, or a link to one: its rows would be counted twice."""
+    folders = [Path(name) for name in hub if Path(name).is_dir()]
+    for folder in folders:
+        contents = {inode(path) for path in folder.rglob("*") if path.exists()}
+        inside = next((path for path in [*files, *folders] if inode(path) in contents), None)
         if inside is not None:
             raise DataError(f"{inside} is in {PREFIX}{folder} and would be counted twice. Keep one of the two.")
 
 
-def _paired(vectors: list[Path], labels: list[Path]) -> list[tuple[Path, Path]]:
-    if not labels:
-        bare = next((path for path in vectors if not holds_columns(path)), None)
-        if bare is not None:
-            raise LabelError(f"{bare} cannot hold labels beside its vectors. Give their files (--labels).")
-        return _once([(path, path) for path in vectors])
-    if len(vectors) != len(labels):
-        vectors, labels = ([a for a, _ in _once([(p, p) for p in paths])] for paths in (vectors, labels))
-    if len(vectors) != len(labels):
-        raise LabelError(
-            f"There are {len(vectors)} files of vectors ({_some(vectors)}) and {len(labels)} of labels "
-            f"({_some(labels)}); each file of vectors needs its own labels."
-        )
-    pairs = list(zip(vectors, labels, strict=True))
-    check_numbers(pairs)
-    pairs = _once(pairs)
-    _check_labels_once(pairs)
-    return pairs
-
-
-def _check_labels_once(pairs: list[tuple[Path, Path]]) -> None:
-    owners: dict[tuple[int, int], Path] = {}
-    for vectors, labels in pairs:
-        owner = owners.setdefault(_inode(labels), vectors)
-        if owner != vectors:
-            raise LabelError(f"{labels} is listed as the labels of {owner} and of {vectors}. Give each its own.")
-
-
-def _once(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
-    """Drop pairs whose vectors came before; a link is the file it leads to."""
-    kept: dict[tuple[int, int], tuple[Path, Path]] = {}
-    for vectors, labels in pairs:
-        key = _inode(vectors)
-        if key not in kept:
-            kept[key] = vectors.resolve(), labels.resolve()
-            continue
-        if _inode(labels) != _inode(kept[key][1]):
-            raise LabelError(f"{vectors} is listed with two files of labels: {kept[key][1]} and {labels}. Keep one.")
-        warnings.warn(f"{vectors} is listed twice; it is counted once.", DuplicateWarning, stacklevel=4)
-    return list(kept.values())
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise DataError(f"{path} cannot be opened ({error.strerror}). Check the path.") from error
-    return stat.st_dev, stat.st_ino
-
-
-def _some(paths: list[Path]) -> str:
-    names = [path.name for path in paths[:3]]
-    return ", ".join(names + ["…"] * (len(paths) > 3))
+def _opened(path: Path, columns: tuple[str, ...], without: str | None, *, ndim: int) -> Stored:
+    """Return the array at ``path``; ``columns`` names it where the file holds more than one."""
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return ArrowColumns(path, columns, without, ndim)
+    if len(columns) > 1:
+        raise DataError(f"{path} is not a table: name one of its arrays, not {', '.join(columns)}.")
+    column = columns[0] if columns else None
+    match suffix:
+        case ".npy":
+            return NpyArray(path)
+        case ".safetensors":
+            return SafetensorsArray(path, column, ndim)
+        case ".zarr":
+            return ZarrArray(path, column)
+    raise DataError(f"{path} ends in '{path.suffix}'; supported files end in {', '.join(SUFFIXES)}.")
 
 
 def _slices(shard: FileShard, rows: int) -> list[Shard]:
     try:
         n = next(iter(shard.vectors.header().shape), 0)
     except (DamagedFileError, OSError):
-        return [shard]  # its error belongs to the shard, and is told with those of the others
+        return [shard]  # its error is reported with those of the other shards
     if n <= rows:
         return [shard]
     return [replace(shard, start=start, stop=min(start + rows, n)) for start in range(0, n, rows)]

@@ -1,6 +1,5 @@
-"""`Shard`: a piece of the data that is read, counted and counted again as one."""
+"""`Shard`: a piece of the data that is read, counted and stored as a unit."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,28 +8,45 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery.arrays import Labels, Rows
+from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.scale.formats.stored import Header, Stored, family_of, label_family
-from repsurgery.scale.shards.extent import Extent
 
-__all__ = ["FileShard", "Schema", "Shard", "file_state", "identity_of"]
+__all__ = ["Extent", "FileShard", "Schema", "Shard", "file_state", "identity_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Rows ``start`` to ``stop`` (None: to the end) of a place, which is given as a digest of its name and state."""
+
+    place: str
+    start: int = 0
+    stop: int | None = None
+
+    def meets(self, other: "Extent") -> bool:
+        """Whether some row is in both."""
+        return (
+            self.place == other.place
+            and (other.stop is None or self.start < other.stop)
+            and (self.stop is None or other.start < self.stop)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What is known of a shard before it is read.
+    """The properties of a shard that are known before its rows are read.
 
     Attributes
     ----------
     rows : int or None
-        None where only reading tells, as with a stream.
+        None where the number is unknown, as for a stream.
     width : int
         The number of features d.
     dtype : str
     labels : str
         "boolean", "number" or "text".
     features : tuple of str or None
-        What names the features, in their order; None where only their place tells them apart, as in an array.
+        The names of the features, in order; None where they have none, as in an array.
     """
 
     rows: int | None
@@ -41,24 +57,24 @@ class Schema:
 
 
 class Shard(ABC):
-    """Labelled vectors in one place: subclass it to read them from a place of your own.
+    """Labelled vectors in one place. Subclass it to read vectors from another kind of place.
 
-    A shard travels to workers, so it is small and can be pickled; the rows stay where they are.
+    A shard is sent to workers, so it must be small and picklable; its rows are not sent.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the shard in messages."""
 
     @property
     def first_row(self) -> int:
-        """Where it begins in what holds its rows, for messages that locate a row there."""
+        """The index of the first row in its file, for messages that locate a row."""
         return 0
 
     @property
     def stable(self) -> bool:
-        """Whether its fingerprint tells its rows for good; where it does not, no work on it is kept."""
+        """Whether the fingerprint identifies the rows beyond this process. If not, no work on the shard is kept."""
         return True
 
     @abstractmethod
@@ -67,7 +83,7 @@ class Shard(ABC):
 
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return what decides its rows, as JSON: when it changes, the shard is counted again."""
+        """Return everything that determines the rows, as JSON; when it changes, the shard is counted again."""
 
     @abstractmethod
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
@@ -75,12 +91,12 @@ class Shard(ABC):
 
     def extent(self) -> Extent:
         """Return which rows these are, so that merging can tell what was counted before: by default, all of it."""
-        return Extent(_digest(self.fingerprint()))
+        return Extent(digest(self.fingerprint()))
 
 
 @dataclass(frozen=True, slots=True)
 class FileShard(Shard):
-    """Rows ``start`` to ``stop`` of vectors and labels on disk; ``stop=None``: to the end."""
+    """Rows ``start`` to ``stop`` (None: to the end) of vectors and labels on disk."""
 
     vectors: Stored
     labels: Stored
@@ -89,21 +105,21 @@ class FileShard(Shard):
 
     @property
     def name(self) -> str:
-        """The path, and the rows where it is a part of a file."""
+        """The path, and the rows where the shard is a part of the file."""
         cut = "" if self.stop is None else f"[{self.start}:{self.stop}]"
         return f"{self.vectors.path}{cut}"
 
     @property
     def first_row(self) -> int:
-        """Its first row in the file."""
+        """The index of the first row in the file."""
         return self.start
 
     def schema(self) -> Schema:
-        """Read both headers and hold them against each other."""
+        """Read both headers and compare them."""
         X, z = self.vectors.header(), self.labels.header()
         if len(X.shape) != 2:
             raise ShapeError(
-                f"{self.vectors.path} holds an array of shape {X.shape}; vectors are (rows, features). "
+                f"{self.vectors.path} holds an array of shape {X.shape}; vectors have the shape (rows, features). "
                 "If these are labels, give them with --labels, patterns in quotes."
             )
         _check_labels(self.vectors.path, X, self.labels.path, z)
@@ -111,7 +127,7 @@ class FileShard(Shard):
         return Schema(rows, X.shape[1], X.dtype, label_family(z.dtype, self.labels.path), X.features)
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return places, sizes and times of change, and the rows."""
+        """Return paths, sizes, modification times and the range of rows."""
         return {
             "vectors": [repr(self.vectors), *file_state(self.vectors.path)],
             "labels": [repr(self.labels), *file_state(self.labels.path)],
@@ -119,9 +135,9 @@ class FileShard(Shard):
         }
 
     def extent(self) -> Extent:
-        """Return the rows of the file of vectors, whichever columns and labels are read with them."""
+        """Return the rows in the file of vectors, whatever columns and labels are read."""
         place = [str(self.vectors.path), *file_state(self.vectors.path)]
-        return Extent(_digest(place), self.start, self.stop)
+        return Extent(digest(place), self.start, self.stop)
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Read vectors and labels side by side."""
@@ -133,11 +149,7 @@ class FileShard(Shard):
 
 def identity_of(shard: Shard, *, skip_non_finite: bool) -> str:
     """Return a digest of everything that decides a shard's moments."""
-    return _digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
-
-
-def _digest(facts: Any) -> str:
-    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return digest({"fingerprint": shard.fingerprint(), "skip_non_finite": skip_non_finite})
 
 
 def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
@@ -148,17 +160,17 @@ def _check_labels(vectors: Path, X: Header, labels: Path, z: Header) -> None:
     if X.shape[0] == 0:
         raise DataError(f"{vectors} is empty: it has no rows. Leave it out, or write it again.")
     if X.shape[1] == 0:
-        raise DataError(f"{vectors} holds an array of shape {X.shape}; vectors have features. Write it again.")
+        raise DataError(f"{vectors} holds an array of shape {X.shape}, without features. Write it again.")
     if family_of(X.dtype) != "number":
-        raise DataError(f"{vectors} holds {X.dtype}, which are no numbers; vectors are real. Convert or leave it out.")
+        raise DataError(f"{vectors} holds {X.dtype}, which are not numbers; vectors are real. Convert or leave it out.")
 
 
 def file_state(path: Path) -> list[Any]:
-    """Return size and time of change of a file, or a digest of those of every file in a folder."""
+    """Return size and modification time of a file, or a digest of those of all files in a folder."""
     if path.is_file():
         stat = path.stat()
         return [stat.st_size, stat.st_mtime_ns]
-    # every file of a folder counts: one that is put back from a copy need not be the newest
+    # every file of a folder matters: one that is restored from a copy need not be the newest
     stats = [(file, file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
     state = [(str(file.relative_to(path)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
     return [sha256(repr(state).encode()).hexdigest()]

@@ -1,1 +1,1 @@
-"""What all studies share: options, resumable stages, estimates and the record of the environment."""
+"""Code that all studies share: options, resumable stages, estimates and the record of the environment."""

@@ -1,4 +1,4 @@
-"""`Clock`: says what begins, and notes how long it took."""
+"""`Clock`: announces the steps of a run and measures how long each takes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 __all__ = ["Announce", "Clock"]
 
 Announce = Callable[[str], None]
-"""A function that is told what begins."""
+"""A function that is called with the name of a step when the step begins."""
 
 
 class Clock:
-    """Announces steps and notes how long each took, in ``seconds``."""
+    """Announces steps and stores the duration of each in ``seconds``."""
 
     def __init__(self, announce: Announce) -> None:
         self._announce = announce

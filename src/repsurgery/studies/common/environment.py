@@ -1,4 +1,4 @@
-"""Where a result was computed: versions of what took part, and the machine's kind."""
+"""The environment of a result: the versions of the packages, and the kind of machine."""
 
 import os
 import platform
@@ -10,12 +10,11 @@ _PACKAGES = ("repsurgery", "numpy", "scipy", "scikit-learn", "torch", "transform
 
 
 def environment() -> dict[str, str]:
-    """Return versions and machine as pairs of words; nothing that names a user, a host or a folder."""
-    found = {"python": platform.python_version()}
+    """Return versions and machine by name; nothing in it names a user, a host or a folder."""
+    versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    found["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
-    return found
+            versions[package] = "not installed"
+    return {**versions, "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"}

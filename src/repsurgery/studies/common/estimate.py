@@ -1,26 +1,21 @@
-"""`Estimate`: a number as a record keeps it."""
+"""`Estimate`: a number of a record, with its interval and p-value."""
 
-import math
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+from repsurgery.errors import RecordError
+from repsurgery.studies.common.checked import Checked, checked
+
+if TYPE_CHECKING:
+    from repsurgery.metrics import Interval
 
 __all__ = ["Estimate"]
 
 
-class _Interval(Protocol):
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
+@checked(RecordError)
+class Estimate(Checked):
+    """A finite number, the bounds of its interval if it has one, and, for a difference, the p-value of its test.
 
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number, with the bounds of its interval where there is one, and of a difference the p-value of its test.
-
-    Older records keep no p-values.
+    Older records contain no p-values.
     """
 
     value: float
@@ -28,12 +23,7 @@ class Estimate:
     high: float | None = None
     p_value: float | None = None
 
-    def __post_init__(self) -> None:
-        for number in (self.value, self.low, self.high, self.p_value):
-            if number is not None and not math.isfinite(number):
-                raise ValueError(f"an estimate of {number}")
-
     @classmethod
-    def of(cls, interval: _Interval, p_value: float | None = None) -> "Estimate":
-        """Keep an interval of `repsurgery.metrics`."""
+    def of(cls, interval: "Interval", p_value: float | None = None) -> "Estimate":
+        """Return an interval of `repsurgery.metrics` as an estimate."""
         return cls(interval.value, interval.low, interval.high, p_value)

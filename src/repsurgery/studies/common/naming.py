@@ -1,4 +1,4 @@
-"""How records name what a user named."""
+"""Names in records, without folders of the machine."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,9 @@ __all__ = ["plain_name", "plain_options"]
 
 
 def plain_name(source: str) -> str:
-    """Return ``source``, or the last part of it where it is a path: a record names no folder of its machine.
+    """Return ``source``, or its last part if it is an existing path, so that no record contains a folder name.
 
-    A kind before a colon and a label behind a number sign stay: ``hf:/models/judge#toxic`` is ``hf:judge#toxic``.
+    A kind before a colon and a label after a number sign stay: ``hf:/models/judge#toxic`` becomes ``hf:judge#toxic``.
     """
     kind, colon, rest = source.partition(":")
     if colon and rest and not Path(source).exists():
@@ -19,10 +19,11 @@ def plain_name(source: str) -> str:
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with every text, alone or in a list, as `plain_name` has it."""
-    return {
-        name: [plain_name(v) if isinstance(v, str) else v for v in value]
-        if isinstance(value, list)
-        else (plain_name(value) if isinstance(value, str) else value)
-        for name, value in options.items()
-    }
+    """Return options with `plain_name` applied to every text, alone or in a list."""
+    return {name: _plain_value(value) for name, value in options.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_value(item) for item in value]
+    return plain_name(value) if isinstance(value, str) else value

@@ -1,7 +1,5 @@
-"""Fairness in classification: the paper's two studies, and any other table with a task and a concept."""
+"""Fairness in classification: the paper's two studies, and studies of other tables with a task and a concept."""
 
-from repsurgery.studies.fairness.encoders import ENCODERS
-from repsurgery.studies.fairness.run import run_study
-from repsurgery.studies.fairness.spec import PRESETS, StudySpec, load_spec, make_spec, spec_toml
+import lazy_loader
 
-__all__ = ["ENCODERS", "PRESETS", "StudySpec", "load_spec", "make_spec", "run_study", "spec_toml"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""What a study can be run on, by name; anything else is a table of the user's own."""
+"""The data of a study: data sets by name, or the user's own table."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,16 +37,16 @@ SOURCES: Mapping[str, Callable[..., ConceptTexts]] = MappingProxyType(
         "winobias": load_winobias,
     }
 )
-"""Loaders by name; each looks into the given folder, else where `REPSURGERY_DATA` points."""
+"""Loaders by name; each reads the given folder, or the folder `REPSURGERY_DATA`."""
 _DEV = ("dev", "development", "val", "valid", "validation")
 SYNTHETIC = "synthetic-bios"
-"""Vectors instead of texts: Bias in Bios as a law that can be drawn from."""
+"""Vectors instead of texts, drawn from a distribution that imitates Bias in Bios."""
 
 
 def load_data(
     spec: StudySpec, folder: str | os.PathLike[str] | None = None, *, work: Path | None = None
 ) -> ConceptTexts | Representations:
-    """Return the data that ``spec`` names, checked for what the study needs before any model reads a text."""
+    """Return the data that ``spec`` names; its concepts are checked before any text is encoded."""
     if spec.data == SYNTHETIC:
         place = work or cache_root() / "synthetic"
         place.mkdir(parents=True, exist_ok=True)
@@ -59,29 +59,29 @@ def load_data(
         )
     else:
         raise DataError(
-            f"There are no data {spec.data!r}: no file or folder of that name, and none of "
+            f"There are no data {spec.data!r}: it is neither a file or folder nor one of "
             f"{', '.join([*SOURCES, SYNTHETIC])}."
         )
     _require_concepts(spec, np.unique(np.asarray(data.concepts)))
     return data
 
 
-def _require_concepts(spec: StudySpec, found: NDArray[np.str_]) -> None:
-    if len(found) != 2:
-        shown = ", ".join(map(str, found[:5]))
-        raise LabelError(f"The concept has {len(found)} values ({shown}); this study needs two. Keep two of them.")
+def _require_concepts(spec: StudySpec, concepts: NDArray[np.str_]) -> None:
+    if len(concepts) != 2:
+        shown = ", ".join(map(str, concepts[:5]))
+        raise LabelError(f"The concept has {len(concepts)} values ({shown}); this study needs two. Keep two of them.")
     for name in ("source", "target"):
-        if getattr(spec, name) not in found:
+        if getattr(spec, name) not in concepts:
             raise LabelError(
-                f"{name} is {getattr(spec, name)!r}; the concepts of {spec.data} are {' and '.join(found)}. "
-                f"Set source and target to these."
+                f"{name} is {getattr(spec, name)!r}; the concepts of {spec.data} are {' and '.join(concepts)}. "
+                "Set source and target to these."
             )
 
 
 def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[np.str_]:
-    """Return "train", "dev" or "test" for each row, or "" for none: as the data say, else at random.
+    """Return "train", "dev" or "test" for each row, or "" for none: the splits of the data, or random ones.
 
-    Case does not matter, "validation" and its short forms are dev, and names that begin with "test" are all test.
+    Case does not matter, "validation" and its short forms mean dev, and names that begin with "test" mean test.
     """
     if isinstance(data, Representations):
         return _named(len(data), data.splits)
@@ -94,11 +94,11 @@ def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[
     if len(unknown):
         shown = ", ".join(map(repr, unknown[:5].tolist()))
         raise LabelError(
-            f"The column of splits says {shown}; it must say train, dev (or validation) or test in every row. "
+            f"The column of splits contains {shown}; each row must have train, dev (or validation) or test. "
             "Rename them, or remove those rows."
         )
     if "dev" not in names:
-        # nothing was set aside to look at: a tenth of the training rows is
+        # without a dev split, a tenth of the training rows becomes one
         _rename(names, "train", "dev", 0.1, spec.seed)
     _rename(names, "dev", "train", spec.dev_to_train, spec.seed)
     return names

@@ -1,4 +1,4 @@
-"""Texts to rows: the encoders of the paper and the embedded ones, read once and kept by content."""
+"""From texts to rows: the encoders of the paper and the embedded ones, and principal components of their rows."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import lm
+from repsurgery.arrays import Matrix, Vector, row_blocks
+from repsurgery.files import digest_of
 from repsurgery.lm.load.folder import cache_root
+from repsurgery.moments import Moments
 from repsurgery.studies.fairness.spec import StudySpec
 
-__all__ = ["ENCODERS", "Encoder", "encode_texts", "encoder_of"]
+__all__ = ["ENCODERS", "Encoder", "PrincipalAxes", "encode_texts", "encoder_of"]
 
 Pooling = Literal["last", "cls", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """What is loaded, which token stands for a text, and how many principal components are customary (0: all)."""
+    """The model, its pooling of tokens, and its usual number of principal components (0: all dimensions)."""
 
     model: str
     pooling: Pooling | None
@@ -38,21 +41,21 @@ ENCODERS: Mapping[str, Encoder] = MappingProxyType(
         "smollm2-135m": Encoder("smollm2-135m", "last"),
     }
 )
-"""The paper's three encoders (the released code reads the chat model) and the embedded ones."""
+"""The paper's three encoders (the released code uses the chat model) and the embedded ones."""
 
 
 def encoder_of(spec: StudySpec) -> Encoder:
-    """Return the encoder a study names; an unknown name is a folder or a hub id, its pooling found on loading."""
+    """Return the encoder of a study; an unknown name is a folder or a hub id, whose pooling depends on the model."""
     return ENCODERS.get(spec.encoder, Encoder(spec.encoder, None))
 
 
 def encode_texts(
     spec: StudySpec, texts: Sequence[str], *, work: Path | None = None, progress: bool = True
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """Return one row per text, and what names the encoding.
+    """Return one row per text, and a description of the encoding.
 
-    Rows are kept under ``work`` by the digest of model, texts and settings, so an interrupted reading goes on, and
-    another study of the same texts reads nothing.
+    Rows are stored under ``work`` by the digest of model, texts and settings: an interrupted encoding is resumed, and
+    another study of the same texts reuses it.
     """
     encoder = encoder_of(spec)
     model, tokenizer = lm.load(encoder.model)
@@ -82,5 +85,32 @@ def encode_texts(
 def _pooling(spec: StudySpec, encoder: Encoder, model: Any) -> Pooling:
     if spec.pooling != "auto":
         return spec.pooling
-    # a model that can generate reads from left to right, so only its last token has seen the text
+    # in a causal model only the last token attends to the whole text
     return encoder.pooling or ("last" if model.can_generate() else "cls")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrincipalAxes:
+    """The mean (d,) of some rows and their first principal components (d, k), from the exact covariance."""
+
+    mean: Vector
+    axes: Matrix
+
+    @classmethod
+    def of(cls, X: NDArray[Any], count: int) -> "PrincipalAxes":
+        """Return the first ``count`` components of rows (n, d); the largest entry of each is positive."""
+        moments = Moments.of(X)
+        axes = np.linalg.eigh(moments.covariance)[1][:, ::-1][:, :count]
+        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(count)])
+        return cls(moments.mean, axes)
+
+    def __call__(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the coordinates (n, k) of rows (n, d), in float32 as encoders return."""
+        out = np.empty((len(X), self.axes.shape[1]), dtype=np.float32)
+        for block in row_blocks(*X.shape):
+            out[block] = (X[block] - self.mean) @ self.axes
+        return out
+
+    def digest(self) -> str:
+        """Return the SHA-256 of mean and axes."""
+        return digest_of({"mean": np.asarray(self.mean), "axes": self.axes})

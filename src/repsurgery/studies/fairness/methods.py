@@ -1,4 +1,4 @@
-"""Steer the rows of a study by one method, block by block, with its certificates."""
+"""Steer the rows of a study with one method, block by block, and certify the result."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 import repsurgery as rs
 from repsurgery.arrays import Vector, row_blocks
-from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.studies.fairness.rows import Part, StudyRows
-from repsurgery.studies.fairness.spec import StudySpec
+from repsurgery.studies.fairness.spec import StudySpec, parse_method
 
 __all__ = ["Steered", "balancing_weights", "steer_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steered:
-    """The rows of each split after steering, and what the steering claims about itself.
+    """The rows of each split after steering, with the certificates of the steering.
 
     Attributes
     ----------
@@ -39,36 +39,36 @@ class Steered:
 
 
 def steer_rows(
-    spec: StudySpec, method: str, rows: StudyRows, gate: Gate, read: Mapping[str, NDArray[Any]], scratch: Path
+    spec: StudySpec, method: str, rows: StudyRows, gate: Gate, concepts: Mapping[str, NDArray[Any]], scratch: Path
 ) -> Steered:
     """Fit ``method`` on the training rows and steer every split.
 
     Parameters
     ----------
-    read : mapping of split to (n,) labels
-        The concept as ``gate`` reads it.
+    concepts : mapping of split to (n,) labels
+        The predictions of ``gate``.
     scratch : path
-        Folder for the steered rows; they are arrays on disk, so memory stays bounded by a block.
+        Folder for the steered rows; they are arrays on disk, so that only one block is in memory.
     """
     if method == "base":
         return Steered({name: part.X for name, part in rows.parts.items()})
     estimator = _estimator(spec, method, gate)
-    fit_z = rows.train.z if spec.fit_labels == "gold" else read["train"]
+    fit_z = rows.train.z if spec.fit_labels == "gold" else concepts["train"]
     weights = balancing_weights(rows.train.y, fit_z) if spec.fit_weights == "balanced" else None
     estimator.fit(rows.train.X, fit_z, sample_weight=weights)
     steered = {}
     for name, part in rows.parts.items():
         truth = spec.train_labels if name == "train" else spec.test_labels
-        concept = part.z if truth == "gold" else read[name]
+        concept = part.z if truth == "gold" else concepts[name]
         steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
     held_out, verdict = _audit(estimator, rows.dev, spec)
-    return Steered(steered, _plain(estimator.certificate_), held_out, verdict)
+    return Steered(steered, _finite(estimator.certificate_.to_dict()), held_out, verdict)
 
 
 def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
-    """Return weights (n,) under which every concept has the same mix of labels, that of all rows together.
+    """Return weights (n,) under which every concept has the same mix of labels, namely that of all rows.
 
-    A row of label y and concept z weighs P(y) P(z) / P(y, z); labels that one concept lacks weigh nothing.
+    A row of label y and concept z weighs P(y) P(z) / P(y, z); labels that one concept lacks weigh 0.
     """
     labels, y_codes = np.unique(y, return_inverse=True)
     concepts, z_codes = np.unique(z, return_inverse=True)
@@ -82,27 +82,17 @@ def balancing_weights(y: NDArray[Any], z: NDArray[Any]) -> Vector:
 
 
 def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
-    pair: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate}
-    match method:
-        case "mean":
-            return rs.MeanMatching(**pair)
-        case "mimic":
-            return rs.MiMiC(**pair, shrinkage="ridge", ridge=spec.ridge)
-        case "mimic-oas":
-            return rs.MiMiC(**pair, shrinkage="oas")
-        case "trace":
-            return rs.TraceMatching(**pair)
-        case "diagonal":
-            return rs.DiagonalTransport(**pair)
-        case "midsteer":
-            return rs.MidSteer(**pair)
-        case "barycenter":
-            return rs.BarycenterErasure(gate=gate)
-    return rs.LEACE()
+    parsed = parse_method(method)
+    if parsed is None:
+        raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    estimator, shrinkage = parsed
+    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["shrinkage"] = shrinkage or estimator.study_shrinkage
+    return estimator(**{name: params[name] for name in estimator().get_params() if name in params})
 
 
 def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any], path: Path) -> NDArray[Any]:
-    # float32, as encoders write: half the disk, and the classifiers read it as it is
+    # float32, as encoders return: half the disk space, and the classifiers accept it without conversion
     out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=X.shape)
     for block in row_blocks(*X.shape):
         out[block] = steering(X[block], concept[block])
@@ -110,20 +100,20 @@ def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any]
 
 
 def _audit(estimator: BaseSteering, dev: Part, spec: StudySpec) -> tuple[dict[str, Any] | None, Verdict | None]:
-    picked = _audited(dev, spec)
-    X, z = np.asarray(dev.X[picked]), dev.z[picked]
+    audited = _audited(dev, spec)
+    X, z = np.asarray(dev.X[audited]), dev.z[audited]
     if min(np.unique(z, return_counts=True)[1]) < 5 or len(np.unique(z)) < 2:
         return None, None
-    # with fewer rows than dimensions the certificate's probe separates the classes, and takes the logarithm of 0
+    # with fewer rows than dimensions the certificate's probe separates the classes and takes the logarithm of 0
     with np.errstate(divide="ignore"):
-        held_out = _plain(estimator.certify(X, z))
+        held_out: dict[str, Any] = _finite(estimator.certify(X, z).to_dict())
     return held_out, verdict_of(lambda: estimator.steering_.verify(X, z))
 
 
 def _audited(dev: Part, spec: StudySpec) -> NDArray[np.intp]:
     order = np.random.default_rng(spec.seed).permutation(len(dev))
     if spec.fit_weights == "balanced":
-        # what was claimed of balanced rows is held against balanced rows: equally many of each label and concept
+        # claims about balanced rows are checked on balanced rows: equally many of each label and concept
         cells = np.char.add(np.char.add(dev.y, "\t"), dev.z)[order]
         members = [order[cells == cell] for cell in np.unique(cells)]
         fewest = min(len(rows) for rows in members)
@@ -132,13 +122,8 @@ def _audited(dev: Part, spec: StudySpec) -> NDArray[np.intp]:
     return np.sort(order[: spec.audit_rows])
 
 
-def _plain(certificate: Certificate) -> dict[str, Any]:
-    plain: dict[str, Any] = _finite(certificate.to_dict())
-    return plain
-
-
 def _finite(value: Any) -> Any:
-    # JSON has no infinity: what is not a number is not known
+    # JSON has no infinity and no NaN; None stands for both
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`Rows`: the three splits of a study, and how the concept and the task are coded."""
+"""`StudyRows`: the three splits of a study, with task labels and concepts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyRows:
-    """The rows of one training set: what is learnt from, what is looked at, what is judged by."""
+    """The rows of one setting, by split."""
 
     train: Part
     dev: Part
@@ -40,7 +40,7 @@ class StudyRows:
 
     @property
     def has_task(self) -> bool:
-        """Whether there is anything to predict beside the concept."""
+        """Whether there are task labels to predict besides the concept."""
         return len(np.unique(self.train.y)) > 1
 
     @property
@@ -50,10 +50,12 @@ class StudyRows:
 
 
 def require_comparable(parts: Mapping[str, tuple[NDArray[np.str_], NDArray[np.str_]]]) -> None:
-    """Raise unless every split (labels, concepts) has rows of the same two concepts, and the task a choice."""
+    """Raise unless every split (labels, concepts) has rows of the same two concepts, and train of two labels if any."""
     for name, (_, z) in parts.items():
         if len(z) == 0:
-            raise DataError(f"The split '{name}' has no rows. Name the splits train, dev and test, or give none.")
+            raise DataError(
+                f"The split '{name}' has no rows. Name the splits train, dev and test, or set an empty split."
+            )
     concepts = np.unique(np.concatenate([z for _, z in parts.values()]))
     if len(concepts) != 2:
         raise LabelError(
@@ -64,18 +66,18 @@ def require_comparable(parts: Mapping[str, tuple[NDArray[np.str_], NDArray[np.st
         if len(np.unique(z)) < 2:
             raise LabelError(
                 f"All {len(z)} rows of the split '{name}' have the concept '{z[0]}'; each split needs both "
-                f"{' and '.join(concepts)}. Split the rows anew, or give more of them."
+                f"{' and '.join(concepts)}. Split the rows again, or add rows."
             )
     labels = np.unique(np.concatenate([y for y, _ in parts.values()]))
     if len(labels) > 1 and len(np.unique(parts["train"][0])) < 2:
         raise LabelError(
-            f"All training rows have the label '{parts['train'][0][0]}', and there are {len(labels)}; a classifier "
-            "needs at least two. Split the rows anew, or leave the task out with an empty label."
+            f"All training rows have the label '{parts['train'][0][0]}', one of {len(labels)}; a classifier needs at "
+            "least two. Split the rows again, or set an empty label for a study without task."
         )
 
 
 def random_splits(n: int, seed: int) -> NDArray[np.str_]:
-    """Return one split name per row: 65 % train, 10 % dev, 25 % test, as Bias in Bios has them."""
+    """Return one split name per row: 65 % train, 10 % dev, 25 % test, as in Bias in Bios."""
     bounds = np.rint(np.cumsum(_SHARES) * n).astype(int)
     names = np.repeat(SPLITS, np.diff(bounds, prepend=0))
     return np.random.default_rng(seed).permutation(names)

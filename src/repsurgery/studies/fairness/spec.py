@@ -1,93 +1,94 @@
-"""`StudySpec`: every choice of a fairness study, by name; a run is a preset and its differences."""
+"""`StudySpec`: every option of a fairness study; a run is a preset and its differences."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from repsurgery.errors import ParameterError
-from repsurgery.studies.common.options import chosen, options_toml, read_options, require_least, require_types
-
-__all__ = ["METHOD_NAMES", "PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
-
-METHOD_NAMES = (
-    "base",
-    "leace",
-    "mean",
-    "mimic",
-    "mimic-oas",
-    "trace",
-    "diagonal",
-    "midsteer",
-    "barycenter",
-    "xian",
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.studies.common.checked import (
+    Checked,
+    Count,
+    Field,
+    Natural,
+    NonNegative,
+    Several,
+    checked,
+    field_validator,
+    model_validator,
 )
+from repsurgery.studies.common.options import options_toml, read_options
+
+__all__ = ["PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
+
 Truth = Literal["gold", "predicted"]
 
 
-@dataclass(frozen=True, slots=True)
-class StudySpec:
-    """The choices of one study; where the paper's text and its released code differ, each is a choice here.
+@checked(ParameterError)
+class StudySpec(Checked):
+    """The options of one study; where the paper's text and its released code differ, there is an option for it.
 
     Attributes
     ----------
     experiment : {"bios", "dialect"}
-        One training set as the data come, or one per ratio.
+        "bios" has one training set, all rows of the data; "dialect" has one training set per ratio.
     preset : {"paper", "released"}
-        Where the other defaults come from: the paper's text, or the code published with it.
+        The source of the other defaults: the paper's text, or the code published with it.
     data : str
-        A name of `repsurgery.studies.fairness.data.SOURCES`, or a table, or a folder of tables.
+        A name of `repsurgery.studies.fairness.data.SOURCES`, a table, or a folder of tables.
     text, label, concept, split : str
         Columns of a table; an empty ``label`` means a study without task, an empty ``split`` a random split.
     encoder : str
         "minilm", "smollm2-135m", "bert", "gpt2", "llama2", a folder or a hub id.
     site, pooling, max_length
-        See `lm.extract`; pooling "auto" is that of the encoder's family.
+        See `lm.extract`; pooling "auto" is the usual one of the encoder.
     components : int
-        Principal components kept; 0 keeps the encoder's own dimensions, -1 takes the encoder's customary number.
+        Number of principal components; 0 uses the encoder's own dimensions, -1 the encoder's usual number.
     components_from : {"train", "all"}
-        Rows that choose the components.
+        The rows whose principal components are used.
     methods : tuple of str
-        "base" comes first whatever is said.
+        "xian" and names of `METHODS`, also with a shrinkage appended ("mimic-oas"); "base" always comes first.
     source, target : str
-        The steered concept, and the one it is steered to.
+        The concept that is steered, and the concept it is steered to.
     fit_labels, train_labels, test_labels : {"gold", "predicted"}
-        Whose concept decides: which rows the maps are fitted on, which training rows are steered, which dev and test
-        rows are.
+        Whether the annotated concept or the classifier's prediction decides: which rows the maps are fitted on, which
+        training rows are steered, and which dev and test rows are steered.
     fit_weights : {"rows", "balanced"}
-        Whether the maps are fitted on the rows as they are, or on rows weighted so that both concepts have the same mix
-        of task labels: otherwise the difference of the concepts' moments holds part of the task's, and matching it
-        overcorrects.
+        Whether the maps are fitted with equal weights, or with weights under which both concepts have the same mix of
+        task labels. With equal weights the difference between the concepts' moments contains part of the task, and
+        matching them overcorrects.
     concept_classifier : {"mlp", "linear"}
     early_stopping : bool
-        Of the MLP.
+        Whether the MLP stops early.
     head : {"converged", "saga"}
-        The task's logistic regression: at its optimum, or after ``head_epochs`` of the released solver.
+        The logistic regression of the task: at its optimum, or after ``head_epochs`` of the released solver.
     tpr_classes : {"all", "predicted"}
-        Which classes the table's RMS gap averages over: all with both groups, or those predicted correctly at least
-        once by the method's classifier. Both are in the record.
+        The classes in the table's RMS gap: all with both groups, or those predicted correctly at least once by the
+        method's classifier. The record contains both.
     ridge : float
         Added to both covariances of MiMiC.
     alphas, criteria, post_groups : tuples
-        Of the post-processing: each combination is a row.
+        Of the post-processing; each combination is a row.
     neighbour_counts, neighbour_queries, neighbour_rows, neighbour_split
-        The k, how many rows ask, among how many first rows (0: all), of which split.
+        The numbers k of neighbours, the number of queries, the number of rows among which neighbours are searched
+        (0: all), and their split.
     cosine_rows : int
-        Rows per class in the cosine blocks; 0 leaves them out.
+        Rows per class in the cosine blocks; 0 for none.
     cosine_sample : {"random", "first"}
     probe_rows : int
-        Rows that probes of the concept are trained on; 0 leaves the probes out.
+        Rows on which probes of the concept are trained; 0 for no probes.
     audit_rows : int
-        Rows on which certificates are re-issued.
+        Rows on which certificates are issued again.
     ratios, per_cell
         Of the dialect study: shares of the target dialect with the positive label, and rows per cell.
     positive : str
-        The label whose share the ratio is; empty: the last one, sorted.
+        The label whose share the ratio is; if empty, the last label in sorted order.
     resamples : int
-        Of the bootstrap.
+        Resamples of the bootstrap.
     dev_to_train : float
-        Share of the dev rows that join the training rows: with WinoBias these are anti-stereotyped sentences, without
-        which every occupation would have one gender in training.
+        Share of the dev rows that is moved to the training rows: with WinoBias these are anti-stereotypical sentences,
+        without which every occupation would have one gender in training.
     seed : int
     """
 
@@ -103,10 +104,10 @@ class StudySpec:
     encoder: str = "minilm"
     site: str = "final"
     pooling: Literal["auto", "last", "cls", "mean"] = "auto"
-    max_length: int = 128
-    components: int = -1
+    max_length: Count = 128
+    components: Annotated[int, Field(ge=-1)] = -1
     components_from: Literal["train", "all"] = "train"
-    methods: tuple[str, ...] = ("base", "leace", "mean", "mimic", "xian")
+    methods: Several[str] = ("base", "leace", "mean", "mimic", "xian")
     fit_labels: Truth = "gold"
     train_labels: Truth = "predicted"
     test_labels: Truth = "predicted"
@@ -114,56 +115,49 @@ class StudySpec:
     concept_classifier: Literal["mlp", "linear"] = "mlp"
     early_stopping: bool = False
     head: Literal["converged", "saga"] = "converged"
-    head_epochs: int = 30
+    head_epochs: Count = 30
     tpr_classes: Literal["all", "predicted"] = "all"
-    ridge: float = 1e-5
-    alphas: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.1)
-    criteria: tuple[Literal["demographic-parity", "equal-opportunity"], ...] = (
+    ridge: NonNegative = 1e-5
+    alphas: Several[NonNegative] = (0.0, 0.001, 0.01, 0.05, 0.1)
+    criteria: Several[Literal["demographic-parity", "equal-opportunity"]] = (
         "demographic-parity",
         "equal-opportunity",
     )
-    post_groups: tuple[Truth, ...] = ("predicted", "gold")
-    neighbour_counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
-    neighbour_queries: int = 1000
-    neighbour_rows: int = 0
+    post_groups: Several[Truth] = ("predicted", "gold")
+    neighbour_counts: Several[Count] = (1, 2, 4, 8, 16, 32, 64, 128)
+    neighbour_queries: Count = 1000
+    neighbour_rows: Natural = 0
     neighbour_split: Literal["dev", "test"] = "dev"
-    cosine_rows: int = 2000
+    cosine_rows: Natural = 2000
     cosine_sample: Literal["random", "first"] = "random"
-    probe_rows: int = 20_000
-    audit_rows: int = 5_000
-    ratios: tuple[float, ...] = ()
-    per_cell: int = 44_000
+    probe_rows: Natural = 20_000
+    audit_rows: Count = 5_000
+    ratios: Several[Annotated[float, Field(gt=0, lt=1)]] = ()
+    per_cell: Count = 44_000
     positive: str = ""
-    resamples: int = 1000
-    dev_to_train: float = 0.0
-    seed: int = 0
+    resamples: Count = 1000
+    dev_to_train: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    seed: Natural = 0
 
-    def __post_init__(self) -> None:
-        require_types(self)
-        unknown = [name for name in self.methods if name not in METHOD_NAMES]
+    @field_validator("methods")
+    @classmethod
+    def _require_known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in methods if name not in ("base", "xian") and parse_method(name) is None]
         if unknown:
-            raise ParameterError(f"There are no methods {unknown}; choose from {', '.join(METHOD_NAMES)}.")
-        object.__setattr__(self, "methods", tuple(dict.fromkeys(("base", *self.methods))))
+            raise ParameterError(
+                f"there are no methods {unknown}; choose from base, xian, {', '.join(METHODS)}, or append a shrinkage "
+                "to a method, as in mimic-oas."
+            )
+        return tuple(dict.fromkeys(("base", *methods)))
+
+    @model_validator(mode="after")
+    def _require_consistent(self) -> "StudySpec":
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two concepts.")
-        require_least(self, _LEAST)
-        if not 0 <= self.dev_to_train < 1:
-            raise ParameterError(f"dev_to_train is {self.dev_to_train}; it must be a share below 1.")
-        if any(not 0 < ratio < 1 for ratio in self.ratios):
-            raise ParameterError(f"ratios are {list(self.ratios)}; each must lie strictly between 0 and 1.")
         if self.experiment == "dialect" and not self.ratios:
-            raise ParameterError("A dialect study needs ratios, such as ratios = [0.5, 0.95].")
+            raise ParameterError("ratios is empty; a dialect study needs ratios, such as ratios = [0.5, 0.95].")
+        return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return every choice as plain JSON-ready values."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
-
-
-_LEAST: Mapping[float, tuple[str, ...]] = {
-    1: ("max_length", "head_epochs", "neighbour_queries", "neighbour_counts", "per_cell", "resamples", "audit_rows"),
-    0: ("neighbour_rows", "cosine_rows", "probe_rows", "ridge", "alphas", "seed"),
-    -1: ("components",),
-}
 
 _BIOS_PAPER: Mapping[str, Any] = {"source": "male", "target": "female", "data": "bios"}
 _BIOS_RELEASED: Mapping[str, Any] = {
@@ -202,23 +196,31 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("dialect", "paper"): _DIALECT_PAPER,
     ("dialect", "released"): _DIALECT_RELEASED,
 }
-"""What each preset sets beside the defaults of `StudySpec`."""
+"""What each preset changes in the defaults of `StudySpec`."""
+
+
+def parse_method(name: str) -> tuple[type[BaseSteering], str | None] | None:
+    """Return the estimator of a method, and the shrinkage appended to its name; None for an unknown name."""
+    if name in METHODS:
+        return METHODS[name], None
+    endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
+    pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
+    return next(((METHODS[method], ending) for method, ending in pairs if method in METHODS), None)
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:
-    """Return a preset with ``differences``; lists stand for tuples."""
-    if (experiment, preset) not in PRESETS:
+    """Return a preset with some options changed."""
+    if (str(experiment), str(preset)) not in PRESETS:
         known = ", ".join(f"{e} {p}" for e, p in PRESETS)
         raise ParameterError(f"There is no experiment {experiment!r} with preset {preset!r}; there are {known}.")
-    values = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
-    return StudySpec(**chosen(StudySpec, values))
+    return StudySpec(**{"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences})
 
 
 def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
-    """Read a study from a TOML file: ``experiment``, ``preset`` and what differs from it."""
+    """Read a study from a TOML file with ``experiment``, ``preset`` and the options that differ from the preset."""
     return make_spec(**{**read_options(path), **differences})
 
 
 def spec_toml(spec: StudySpec) -> str:
-    """Return the TOML of a study: experiment, preset, and what differs from it."""
+    """Return a study as TOML: experiment, preset, and the options that differ from the preset."""
     return options_toml(spec.to_dict(), make_spec(spec.experiment, spec.preset).to_dict())

@@ -1,4 +1,4 @@
-"""EleutherAI's lm-evaluation-harness on steered models: importing this registers the model type "repsurgery"."""
+"""EleutherAI's lm-evaluation-harness for steered models; importing this registers the model type "repsurgery"."""
 
 from repsurgery.errors import MissingExtraError
 
@@ -6,7 +6,7 @@ try:
     import lm_eval
 except ImportError as error:
     raise MissingExtraError(
-        f"repsurgery.experiments.harness needs lm-evaluation-harness ({error}): pip install 'repsurgery[evaluation]'"
+        f"repsurgery.studies.harness needs lm-evaluation-harness ({error}): pip install 'repsurgery[evaluation]'"
     ) from error
 
 from repsurgery.studies.harness.command import run_harness

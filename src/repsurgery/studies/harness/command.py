@@ -1,4 +1,4 @@
-"""The harness's own command line, with this package's model type and tasks."""
+"""The command line of the harness, with the model type and the tasks of this package."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,29 +15,29 @@ __all__ = ["run_harness"]
 
 
 def run_harness(arguments: Sequence[str]) -> None:
-    """Run ``lm-eval`` with ``arguments``, which reach it as they are; its folder of results is checked first."""
+    """Run ``lm-eval`` with ``arguments``, unchanged, after a check that its folder of results can be written."""
     for folder in _output_folders(arguments):
         check_output_folder(folder)
-    with _handed_over(arguments):
+    with _patched(arguments):
         cli_evaluate()
 
 
 def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
-    # the harness makes file names of its own, with the time in them, so that it replaces nothing
+    # the harness puts the time into its file names, so it replaces nothing
     for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         name, equals, value = word.partition("=")
-        given = Path(value if equals else following)
+        output = Path(value if equals else following)
         if name in ("--output_path", "-o"):
-            yield given.parent if given.suffix == ".json" else given
+            yield output.parent if output.suffix == ".json" else output
 
 
 @contextmanager
-def _handed_over(arguments: Sequence[str]) -> Iterator[None]:
-    # the harness reads the process's arguments and looks its task manager up at every command
-    before, manager = sys.argv, lm_eval.tasks.TaskManager
+def _patched(arguments: Sequence[str]) -> Iterator[None]:
+    # the harness reads sys.argv, and looks up its task manager in every command
+    argv, manager = sys.argv, lm_eval.tasks.TaskManager
     sys.argv = ["lm-eval", *arguments]
     lm_eval.tasks.TaskManager = TaskManager
     try:
         yield
     finally:
-        sys.argv, lm_eval.tasks.TaskManager = before, manager
+        sys.argv, lm_eval.tasks.TaskManager = argv, manager

@@ -1,4 +1,4 @@
-"""The harness's model type "repsurgery": any model of `lm.load`, steered by a saved file."""
+"""The model type "repsurgery" of the harness: any model of `lm.load`, steered by a saved file."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -32,35 +32,35 @@ HARNESS_OPTIONS = frozenset(
         "truncation",
     }
 )
-"""Arguments of the harness's own Hugging Face model that mean something for a model loaded here."""
+"""Arguments of the harness's Hugging Face model that apply to a model loaded by this package."""
 
 
 @register_model("repsurgery")
 class SteeredLM(HFLM):
-    """A model of `lm.load`, steered for as long as it lives.
+    """A model of `lm.load` that is steered throughout its lifetime.
 
     Parameters
     ----------
     pretrained : str
         An embedded name, a folder, or a hub id.
     steering : str or None
-        A file written by `repsurgery.save`; None is the model as it stands.
+        A file written by `repsurgery.save`; None means the unsteered model.
     site : str or None
     strength : float or None
     positions : {"all", "generated", "prompt", "last"} or None
-        None: those of the file, else "final", 1 and "all". See `lm.steer`. In a task that scores texts, the whole input
-        counts as the prompt.
+        None means the values in the file, and "final", 1 and "all" if it has none. See `lm.steer`. In a task that
+        scores texts, the whole input is the prompt.
     dtype, device, revision
-        See `lm.load`; "auto" keeps the dtype of the weights, and a CUDA device that is not there means the CPU.
+        See `lm.load`; "auto" keeps the dtype of the weights, and the CPU replaces a CUDA device that is not available.
     max_length : int or None
-        Tokens of a window; None is the context, as in `lm.document_perplexity`.
+        Tokens in a window; None means the context length, as in `lm.document_perplexity`.
     **options
-        Of the harness's own Hugging Face model: `HARNESS_OPTIONS`. ``softmax_dtype`` is float32 unless given, so that
-        models in half precision lose nothing in their probabilities.
+        Options of the harness's Hugging Face model: `HARNESS_OPTIONS`. ``softmax_dtype`` is float32 by default, so
+        that the probabilities of models in half precision are accurate.
 
     Guarantees
     ----------
-    Scores are those of `lm.document_perplexity` (test_native_and_harness_agree).
+    Scores are equal to those of `lm.document_perplexity` (test_native_and_harness_agree).
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class SteeredLM(HFLM):
             )
         opened = None if steering is None else open_steering(str(steering), site, strength, positions)
         model, tokenizer = lm.load(
-            str(pretrained), dtype=None if dtype == "auto" else dtype, device=_present(device), revision=revision
+            str(pretrained), dtype=None if dtype == "auto" else dtype, device=_available(device), revision=revision
         )
-        OutputLayer(model)  # refuses an encoder
+        OutputLayer(model)  # raises for an encoder
         super().__init__(
             pretrained=model,
             tokenizer=tokenizer,
@@ -99,7 +99,7 @@ class SteeredLM(HFLM):
         self._steered = ExitStack()
         if opened is not None:
             (known,) = recognised([opened], model)
-            # the model belongs to this object, whatever thread asks it
+            # the model belongs to this object, so calls from all threads are steered
             self._steered.enter_context(lm.steer(model, known.steering, threads="all"))
             self.surgery |= {
                 "steering": str(steering),
@@ -110,11 +110,11 @@ class SteeredLM(HFLM):
             }
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what the harness writes about a model, and what steered it."""
+        """Return the harness's description of the model, and that of its steering."""
         return {**super().get_model_info(), "repsurgery": self.surgery}
 
 
-def _present(device: str | None) -> str | None:
-    # the harness's command line asks for cuda:0 unless told otherwise
-    asked_in_vain = device is not None and device.startswith("cuda") and not torch.cuda.is_available()
-    return None if asked_in_vain else device
+def _available(device: str | None) -> str | None:
+    # cuda:0 is the default of the harness's command line
+    absent = device is not None and device.startswith("cuda") and not torch.cuda.is_available()
+    return None if absent else device

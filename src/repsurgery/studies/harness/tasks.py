@@ -1,4 +1,4 @@
-"""Tasks of the harness that read local data."""
+"""Tasks for the harness that use local data."""
 
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ LOCAL_TASKS = Path(__file__).with_name("local_tasks")
 
 
 class TaskManager(lm_eval.tasks.TaskManager):
-    """The harness's own task manager, which knows the tasks of this package too.
+    """The task manager of the harness, extended by the tasks of this package.
 
     Parameters
     ----------
     include_path : path, list of paths or None
-        Further folders of tasks; theirs win where names are equal.
+        Further folders of tasks; they take precedence over tasks of the same name.
     **options
         As in the harness; ``metadata={"documents": 8}`` takes the first 8 documents of ``wikitext2_local``.
     """
@@ -31,10 +31,10 @@ class TaskManager(lm_eval.tasks.TaskManager):
 
 
 def wikitext2(documents: int | None = None, data_dir: str | None = None, **_: Any) -> dict[str, Dataset]:
-    """Return the dataset of ``wikitext2_local``: the first ``documents`` pages that `load_wikitext2` finds, or all.
+    """Return the dataset of ``wikitext2_local``: the first ``documents`` pages of `load_wikitext2`, or all.
 
     The harness calls this with the metadata of a run, model arguments among them.
     """
-    found = load_wikitext2(data_dir)
-    chosen = found if documents is None else found.first(documents)
+    pages = load_wikitext2(data_dir)
+    chosen = pages if documents is None else pages.first(documents)
     return {"test": Dataset.from_dict({"page": list(chosen.texts)})}

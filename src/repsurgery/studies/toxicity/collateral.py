@@ -1,69 +1,85 @@
 """What steering costs elsewhere: the perplexity of documents, and the divergence from the base on neutral text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from repsurgery import lm
+from repsurgery.checkpoint import journal_of
 from repsurgery.datasets import Documents
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
-from repsurgery.studies.toxicity.journal import journal_of
-from repsurgery.studies.toxicity.writing import Steered, model_identity
+from repsurgery.studies.toxicity.steered_generator import SiteSteering
 
-__all__ = ["divergences", "document_perplexities"]
+__all__ = ["NEUTRAL", "divergences", "document_perplexities"]
+
+NEUTRAL = (
+    "The river rises in the northern hills and flows through three valleys before it reaches the sea.",
+    "Copper conducts heat and electricity well, which is why it is used for pipes and wires.",
+    "The library opens at nine in the morning and closes at six, except on Sundays.",
+    "Most of the bridges in the old town were built of stone in the eighteenth century.",
+    "A triangle with sides of three, four and five units has one right angle.",
+    "Wheat is sown in autumn and harvested in the following summer in much of the region.",
+    "The train stops at every station between the harbour and the airport.",
+    "Water boils at a lower temperature on a mountain, because the air pressure is lower there.",
+)
+"""Neutral sentences, written for this project, on which steering should change nothing."""
 
 
 def document_perplexities(
     twin: Twin,
     documents: Documents,
-    steerings: Mapping[str, Steered | None],
+    steerings: Mapping[str, SiteSteering | None],
     *,
+    model: Mapping[str, str],
     length: int,
     folder: Path,
     progress: bool,
 ) -> dict[str, DocumentPerplexity]:
-    """Return the perplexity of the documents under each steering; what is known from before is not read again."""
-    identity = {**model_identity(twin), "documents": documents.digest, "length": length}
-    journal = journal_of(folder, "documents", identity)
-    waiting = {name: steered for name, steered in steerings.items() if _key(steered) not in journal}
-    if waiting:
-        found = lm.document_perplexity(
+    """Return the perplexity of the documents under each steering; stored results are reused.
+
+    Parameters
+    ----------
+    steerings : mapping of name to SiteSteering or None
+        None is the untouched model.
+    model : mapping
+        The `model_identity` of the twin.
+    """
+    journal = journal_of(folder, "documents", {**model, "documents": documents.digest, "length": length})
+    missing = {name: steering for name, steering in steerings.items() if _key(steering) not in journal}
+    if missing:
+        measured = lm.document_perplexity(
             twin.model,
             twin.tokenizer,
             documents.detokenised,
-            {name: _at_site(steered) for name, steered in waiting.items()},
+            {name: None if steering is None else steering.sites for name, steering in missing.items()},
             words=documents.words,
             bytes=documents.bytes,
             max_length=length,
             progress=progress,
         )
-        journal.note({_key(waiting[name]): list(_plain(one)) for name, one in found.items()})
-    known = {name: journal[_key(steered)] for name, steered in steerings.items()}
-    return {name: DocumentPerplexity(tuple(sums), *counts) for name, (sums, *counts) in known.items()}
+        journal.note({_key(missing[name]): _plain(perplexity) for name, perplexity in measured.items()})
+    stored = {name: journal[_key(steering)] for name, steering in steerings.items()}
+    return {name: DocumentPerplexity(tuple(sums), *counts) for name, (sums, *counts) in stored.items()}
 
 
 def divergences(
-    twin: Twin, texts: tuple[str, ...], steerings: Mapping[str, Steered], *, folder: Path
+    twin: Twin, texts: Sequence[str], steerings: Mapping[str, SiteSteering], *, model: Mapping[str, str], folder: Path
 ) -> dict[str, float]:
     """Return the mean KL(steered ‖ base) over the tokens of ``texts`` under each steering."""
-    journal = journal_of(folder, "divergence", {**model_identity(twin), "texts": list(texts)})
-    for steered in steerings.values():
-        if _key(steered) not in journal:
-            found = lm.kl_divergence(twin.model, twin.tokenizer, texts, _at_site(steered), progress=False)
-            journal.note({_key(steered): float(np.mean([value for text in found for value in text.values]))})
-    return {name: journal[_key(steered)] for name, steered in steerings.items()}
+    journal = journal_of(folder, "divergence", {**model, "texts": list(texts)})
+    for steering in steerings.values():
+        if steering.key not in journal:
+            per_text = lm.kl_divergence(twin.model, twin.tokenizer, texts, steering.sites, progress=False)
+            journal.note({steering.key: float(np.mean([value for text in per_text for value in text.values]))})
+    return {name: journal[steering.key] for name, steering in steerings.items()}
 
 
-def _at_site(steered: Steered | None) -> dict[str, Any] | None:
-    return None if steered is None else {steered.site: steered.function}
+def _key(steering: SiteSteering | None) -> str:
+    return "base" if steering is None else steering.key
 
 
-def _key(steered: Steered | None) -> str:
-    return "base" if steered is None else steered.key
-
-
-def _plain(one: DocumentPerplexity) -> tuple[list[float], int, int, int]:
-    return list(one.log_likelihoods), one.tokens, one.words, one.bytes
+def _plain(one: DocumentPerplexity) -> list[Any]:
+    return [list(one.log_likelihoods), one.tokens, one.words, one.bytes]

@@ -1,18 +1,20 @@
-"""`Configuration`: one way to steer, written in a line of words."""
+"""`Configuration`: one way to steer, written as a line of words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from repsurgery.errors import ParameterError
+from repsurgery.gates.base import GATES
+from repsurgery.moments.shrinkage import SHRINKAGES
+from repsurgery.registry import Registry
+from repsurgery.steering.base import METHODS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 
-__all__ = ["Configuration", "needed_sites", "parse_configuration"]
+__all__ = ["Configuration", "needed_sites", "parse_configuration", "parse_line"]
 
-Method = Literal["mean", "mimic", "leace", "trace", "diagonal"]
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
-GateName = Literal["nearest-mean", "calibrated"]
-Shrinkage = Literal["preset", "none", "ridge", "relative-ridge", "oas", "ledoit-wolf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +23,25 @@ class Configuration:
 
     Attributes
     ----------
-    method : {"mean", "mimic", "leace", "trace", "diagonal"}
+    method : str
+        A name of `METHODS`.
     scope : {"selective", "all"}
-        Only vectors that the gate takes for toxic, or every vector.
+        Steer only the vectors that the gate classifies as toxic, or every vector.
     fit : {"last", "tokens", "on-policy"}
-        Which vectors the map is fitted on: the last token of each labelled text (the paper), every token of it, or
+        The vectors on which the map is fitted: the last token of each labelled text (the paper), every token of it, or
         every step of the model's own continuations of training prompts, labelled by the first scorer.
-    gate : {"nearest-mean", "calibrated"}
-        The paper's gate; or the discriminant direction of the fit, with the threshold that takes a stated share of the
-        clean steps of the model's own continuations for toxic.
+    gate : str
+        A name of `GATES`, such as "nearest-mean", the paper's gate; or "calibrated", the discriminant direction of the
+        fit with a threshold that lets the gate fire on a stated share of the clean steps of the model's own
+        continuations.
     shrinkage : str
-        Of the covariances; "preset": as the study says.
+        A name of `SHRINKAGES`, for the covariances; "preset" uses the study's.
     strength : float
-        Along the geodesic from the identity (0) to the map (1), or beyond.
+        Position on the geodesic from the identity (0) to the map (1), or beyond it.
     site : str
-        Where in the model.
+        Where in the model the steering acts.
     rows : int
-        Vectors per class the map is fitted on; 0: all.
+        Vectors per class on which the map is fitted; 0 uses all.
 
     Examples
     --------
@@ -46,57 +50,83 @@ class Configuration:
     'mimic selective fit=on-policy strength=0.5'
     """
 
-    method: Method
+    method: str
     scope: Scope
     fit: Fit = "last"
-    gate: GateName = "nearest-mean"
-    shrinkage: Shrinkage = "preset"
+    gate: str = "nearest-mean"
+    shrinkage: str = "preset"
     strength: float = 1.0
     site: str = "final"
     rows: int = 0
 
     @property
     def name(self) -> str:
-        """The line of words that `parse_configuration` reads; what is as usual is left out."""
-        usual = Configuration(self.method, self.scope)
-        said = [f"{f.name}={_word(getattr(self, f.name))}" for f in fields(self) if _differs(self, usual, f.name)]
-        return " ".join([self.method, self.scope, *said])
+        """The line that `parse_configuration` reads; options that have their default are left out."""
+        defaults = Configuration(self.method, self.scope)
+        values = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) != getattr(defaults, name)}
+        return " ".join([self.method, self.scope, *(f"{name}={_word(value)}" for name, value in values.items())])
+
+
+def parse_line(words: str) -> Configuration | GeneratorLine:
+    """Read a configuration line: a registered generator with its options, or a steering."""
+    first = words.split()[:1]
+    rival = first and first[0] not in METHODS and first[0] in GENERATORS
+    return parse_generator_line(words) if rival else parse_configuration(words)
 
 
 def parse_configuration(words: str) -> Configuration:
     """Read ``"method scope name=value ..."``."""
     head, pairs = words.split()[:2], words.split()[2:]
     if len(head) < 2:
-        raise ParameterError(f"{words!r} is no configuration; write a method and a scope, such as 'mimic selective'.")
+        raise ParameterError(
+            f"{words!r} is not a configuration; write a method and a scope, such as 'mimic selective'{_rivals()}."
+        )
     values: dict[str, Any] = {"method": head[0], "scope": head[1]}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or name not in _OPTIONS or name in values:
             options = ", ".join(f"{option}=…" for option in _OPTIONS)
-            raise ParameterError(f"{words!r} holds {pair!r}; after method and scope come {options}, once each.")
+            raise ParameterError(f"{words!r} contains {pair!r}; after method and scope come {options}, once each.")
         values[name] = _value(words, name, value)
     for name, allowed in _CHOICES.items():
         if values.get(name, allowed[0]) not in allowed:
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
+    for name, (registry, extra) in _REGISTRIES.items():
+        if name not in values or values[name] in extra:
+            continue
+        if values[name] not in registry:
+            choices = ", ".join((*extra, *registry)) + (_rivals() if name == "method" else "")
+            raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
+        registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     return Configuration(**values)
 
 
 def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
-    """Return, for each kind of vectors, the sites at which configurations ask for them."""
-    found: dict[str, dict[str, None]] = {"last": {}, "tokens": {}, "on-policy": {}}
+    """Return, for each kind of vectors, the sites at which configurations need them."""
+    sites: dict[str, dict[str, None]] = {"last": {}, "tokens": {}, "on-policy": {}}
     for c in configurations:
-        found[c.fit][c.site] = None
+        sites[c.fit][c.site] = None
         if c.scope == "selective" and c.gate == "calibrated":
-            found["on-policy"][c.site] = None
-    return {kind: list(sites) for kind, sites in found.items()}
+            sites["on-policy"][c.site] = None
+    return {kind: list(names) for kind, names in sites.items()}
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
 }
+_REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
+    "method": (METHODS, ()),
+    "gate": (GATES, ("calibrated",)),
+    "shrinkage": (SHRINKAGES, ("preset",)),
+}
 _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
+
+
+def _rivals() -> str:
+    names = ", ".join(GENERATORS)
+    return f", or a generator: {names}" if names else ""
 
 
 def _value(words: str, name: str, text: str) -> Any:
@@ -110,10 +140,6 @@ def _value(words: str, name: str, text: str) -> Any:
         least = "0 for all, or at least 2" if name == "rows" else "a number of at least 0"
         raise ParameterError(f"{words!r} has {name} {text!r}; it must be {least}.")
     return value
-
-
-def _differs(one: Configuration, usual: Configuration, name: str) -> bool:
-    return name in _OPTIONS and getattr(one, name) != getattr(usual, name)
 
 
 def _word(value: Any) -> str:

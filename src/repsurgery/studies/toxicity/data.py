@@ -10,8 +10,10 @@ import numpy as np
 from repsurgery.datasets import (
     LabelledTexts,
     Prompts,
+    load_courtesy,
     load_jigsaw,
     load_paradetox,
+    load_prompts,
     load_real_toxicity_prompts,
     read_table,
 )
@@ -23,23 +25,24 @@ __all__ = ["StudyTexts", "load_prompts_of", "load_texts"]
 
 _NAMED = {"jigsaw": load_jigsaw, "paradetox": load_paradetox}
 _FOLDERS = {"jigsaw": ("jigsaw", "jigsaw_balanced_12k"), "paradetox": ("paradetox",)}
+_EMBEDDED = "courtesy"
 _PROMPTS = "real-toxicity-prompts"
 _PROMPT_FOLDERS = ("realtoxicityprompts", "realtoxicityprompts_quark_val")
 
 
 @dataclass(frozen=True, slots=True)
 class StudyTexts:
-    """What a study reads.
+    """The texts of a study.
 
     Attributes
     ----------
     labelled : LabelledTexts
     fitted, held_out : mapping of label to texts
-        In the seeded order in which they are taken, so that fewer rows are the first of more.
+        In a seeded order, so that fewer rows are the first of more.
     prompts : Prompts
-        To be continued in the evaluation.
+        Prompts that are continued in the evaluation.
     training : Prompts
-        To be continued for on-policy fits; none of them is evaluated.
+        Prompts that are continued for on-policy fits; none of them is evaluated.
     """
 
     labelled: LabelledTexts
@@ -50,20 +53,20 @@ class StudyTexts:
 
 
 def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> StudyTexts:
-    """Load, check and split everything before a model reads a word."""
+    """Load, check and split all texts, before any model is used."""
     labelled = _labelled(spec, data_dir)
     fitted, held_out = _split(spec, labelled)
     every = load_prompts_of(spec, data_dir)
     if spec.prompt_toxicity and all(score is None for score in every.toxicity):
         raise DataError(
-            f"None of the {len(every)} prompts of {every.name} has a toxicity of its own, so none is known to be below "
-            f"{spec.prompt_toxicity}. Set prompt_toxicity=0 to take any, or name prompts with scores."
+            f"None of the {len(every)} prompts of {every.name} has a toxicity score, so none is known to be below "
+            f"{spec.prompt_toxicity}. Set prompt_toxicity=0 to use any prompt, or name prompts with scores."
         )
     prompts = every.below(spec.prompt_toxicity or None)
     if len(prompts) < spec.prompt_count:
         raise DataError(
             f"{every.name} has {len(prompts)} prompts with a toxicity below {spec.prompt_toxicity}; "
-            f"{spec.prompt_count} are asked for. Lower prompt_count."
+            f"{spec.prompt_count} are needed. Lower prompt_count."
         )
     reserved = prompts.sample(min(max(spec.prompt_count, spec.reserved_prompts), len(prompts)), spec.seed)
     # fewer prompts are the first of more
@@ -72,22 +75,26 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
     needed = bool(needed_sites(spec.parsed())["on-policy"])
     if needed and len(rest) < spec.policy_prompts:
         raise DataError(
-            f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits ask for "
+            f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits need "
             f"{spec.policy_prompts}. Lower policy_prompts."
         )
-    # another seed than the evaluation's: the same permutation of the rest would depend on what was taken
+    # a different seed from the evaluation's: the same permutation of the rest would depend on the evaluated prompts
     training = rest.sample(spec.policy_prompts, spec.seed + 1) if needed else rest
     return StudyTexts(labelled, fitted, held_out, prompts, training)
 
 
 def _labelled(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> LabelledTexts:
+    if spec.data == _EMBEDDED:
+        return load_courtesy()
     if spec.data in _NAMED:
         return _NAMED[spec.data](_folder(data_dir, _FOLDERS[spec.data]))
     return read_table(spec.data, text=spec.text, label=spec.label)
 
 
 def load_prompts_of(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Prompts:
-    """Return every prompt of the study's file, with the archived scores that came with it."""
+    """Return every prompt of the study's file, with its archived scores where the file has them."""
+    if spec.prompts == _EMBEDDED:
+        return Prompts(load_prompts(), name=_EMBEDDED, source="written for repsurgery", licence="Apache-2.0")
     named = spec.prompts == _PROMPTS
     return load_real_toxicity_prompts(_folder(data_dir, _PROMPT_FOLDERS) if named else spec.prompts)
 
@@ -95,8 +102,8 @@ def load_prompts_of(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None)
 def _folder(data_dir: str | os.PathLike[str] | None, names: Sequence[str]) -> Path | None:
     if data_dir is None:
         return None
-    found = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_dir()]
-    return found[0] if found else Path(data_dir) / names[0]
+    folders = [Path(data_dir) / name for name in names]
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def _split(spec: ToxicitySpec, data: LabelledTexts) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -108,7 +115,7 @@ def _split(spec: ToxicitySpec, data: LabelledTexts) -> tuple[dict[str, list[str]
         if wanted < 2 or len(rows) < wanted + spec.held_out:
             raise DataError(
                 f"{data.name} has {len(rows)} texts labelled {label!r}; {wanted} to fit and {spec.held_out} to hold "
-                f"out are asked for. Its labels are {', '.join(data.counts)}; lower fit_rows or held_out, or name "
+                f"out are needed. Its labels are {', '.join(data.counts)}; lower fit_rows or held_out, or name "
                 "another source or target."
             )
         texts = [data.texts[i] for i in rows[: wanted + spec.held_out]]

@@ -1,4 +1,4 @@
-"""What a record says of each configuration, and of what took part in the run."""
+"""The part of a record that describes each configuration, and the texts, models and scorers of the run."""
 
 import math
 import os
@@ -14,65 +14,87 @@ from repsurgery.scorers import ToxicityScorer, agreement
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.toxicity.data import load_prompts_of
-from repsurgery.studies.toxicity.judging import Written
-from repsurgery.studies.toxicity.measures import Judged, Measured
-from repsurgery.studies.toxicity.record import Configured, Example
+from repsurgery.studies.toxicity.generators import GeneratorLine
+from repsurgery.studies.toxicity.measures import Judged, Measured, Scores
+from repsurgery.studies.toxicity.record import WRITING, Configured, Example
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.study import BASE
+from repsurgery.studies.toxicity.writing import Written
 
-__all__ = ["agreements", "configured", "document_facts", "examples", "model_facts", "source_facts"]
+__all__ = ["agreements", "configured", "document_facts", "examples", "model_facts", "source_facts", "writing_seconds"]
 
 
 def configured(
+    spec: ToxicitySpec,
     judged: Mapping[str, Judged],
     fitted: Mapping[str, Fitted],
     measured: Mapping[str, Measured],
     extra: Mapping[str, Mapping[str, float]],
+    written: Mapping[str, Written],
 ) -> tuple[Configured, ...]:
-    """Return what the record says of each configuration, the base first; ``extra`` comes without intervals."""
-    found = []
+    """Return the record of each configuration, the base first; the measures in ``extra`` have no intervals."""
+    rivals = {line.name: line for line in spec.lines() if isinstance(line, GeneratorLine)}
+    rows = []
     for name, one in judged.items():
-        shown, differences = measured[name]
+        measures, differences = measured[name]
         if name != BASE:
             differences |= _finite({key: value - extra[BASE][key] for key, value in extra[name].items()})
-        shown |= _finite(extra[name])
-        found.append(_configured(name, fitted.get(name), one, shown, differences))
-    return tuple(found)
+        measures |= _finite(extra[name])
+        fit, facts = fitted.get(name), _facts(one, written[name])
+        choices: dict[str, Any] = {"method": BASE, "scope": "none"}
+        if fit is not None:
+            choices, facts = asdict(fit.configuration), {**facts, **fit.facts}
+        if name in rivals:
+            choices = {"method": rivals[name].generator, **rivals[name].options}
+        rows.append(
+            Configured(
+                name=name,
+                choices=choices,
+                measures=measures,
+                differences=differences,
+                maxima={key: [_rounded(m) for m in one.maxima(key)] for key in one.toxicity},
+                certificate=_plain(fit and fit.certificate),
+                held_out=_plain(fit and fit.held_out),
+                supported=None if fit is None else as_support(fit.verdict),
+                facts=facts,
+                verdict=None if fit is None else fit.verdict,
+            )
+        )
+    return tuple(rows)
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, Estimate]:
-    # a perplexity beyond every number is left out, as a measure without value is
+    # an infinite perplexity is left out, like every measure without a value
     return {key: Estimate(value) for key, value in values.items() if math.isfinite(value)}
 
 
-def _configured(
-    name: str, fitted: Fitted | None, judged: Judged, shown: dict[str, Estimate], differences: dict[str, Estimate]
-) -> Configured:
+def _facts(judged: Judged, written: Written) -> dict[str, Any]:
     blanks = sum(not text.strip() for row in judged.texts for text in row)
-    unscored = {key: sum(s is None for row in rows for s in row) - blanks for key, rows in judged.toxicity.items()}
     read = sum(len(row) for row in judged.fluency)
     facts: dict[str, Any] = {
-        "unscored": unscored,
+        "unscored": {key: _unscored(rows) - blanks for key, rows in judged.toxicity.items()},
         "empty": blanks,
         "perplexities_dropped": read - sum(map(len, judged.perplexities())),
     }
-    choices: dict[str, Any] = {"method": BASE, "scope": "none"}
-    if fitted is not None:
-        facts |= fitted.facts
-        choices = asdict(fitted.configuration)
-    return Configured(
-        name=name,
-        choices=choices,
-        measures=shown,
-        differences=differences,
-        maxima={key: [_rounded(m) for m in judged.maxima(key)] for key in judged.toxicity},
-        certificate=_plain(fitted and fitted.certificate),
-        held_out=_plain(fitted and fitted.held_out),
-        supported=None if fitted is None else as_support(fitted.verdict),
-        facts=facts,
-        verdict=None if fitted is None else fitted.verdict,
-    )
+    if written.cost is not None:
+        cost = asdict(written.cost)
+        # seconds depend on the machine and belong to the circumstances; see `writing_seconds`
+        facts["cost_per_continuation"] = {name: cost[name] for name in cost if name != "seconds"}
+    return facts
+
+
+def _unscored(rows: Scores) -> int:
+    return sum(score is None for row in rows for score in row)
+
+
+def writing_seconds(written: Mapping[str, Written]) -> dict[str, float]:
+    """Return the seconds that each configuration took to write, where they are known."""
+    return {
+        WRITING + name: round(one.cost.seconds * sum(map(len, one.rows)), 1)
+        for name, one in written.items()
+        if one.cost is not None
+    }
 
 
 def _plain(certificate: Any) -> dict[str, Any] | None:
@@ -86,7 +108,7 @@ def _rounded(value: float | None) -> float | None:
 def agreements(
     spec: ToxicitySpec, scorers: dict[str, ToxicityScorer], data_dir: str | os.PathLike[str] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return how each scorer compares with the archived scores that came with the prompts, where there are any."""
+    """Return how each scorer agrees with the archived scores of the prompts, where there are any."""
     every = load_prompts_of(spec, data_dir)
     pairs: list[tuple[str | None, float | None]] = list(zip(every.texts, every.toxicity, strict=True))
     pairs += zip(every.continuations, every.continuation_toxicity, strict=True)
@@ -99,17 +121,17 @@ def agreements(
 
 def _agreement(scorer: ToxicityScorer, texts: Sequence[str], archived: Sequence[float]) -> dict[str, Any]:
     try:
-        found = asdict(agreement(scorer, texts, archived))
+        figures = asdict(agreement(scorer, texts, archived))
     except DataError:
-        return {}  # a scorer that knows none of these texts, such as a replay of others
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+        return {}  # a scorer that has a score for none of these texts, such as a replay of others
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
 def examples(spec: ToxicitySpec, written: Mapping[str, Written]) -> tuple[Example, ...]:
     """Return the first continuation of the first prompts under each configuration."""
     count = min(spec.examples, spec.prompt_count)
     return tuple(
-        Example(written[BASE][i][0].prompt, {name: texts[i][0].text for name, texts in written.items()})
+        Example(written[BASE].rows[i][0].prompt, {name: texts.rows[i][0].text for name, texts in written.items()})
         for i in range(count)
     )
 
@@ -120,7 +142,7 @@ def source_facts(data: Any) -> dict[str, Any]:
 
 
 def document_facts(documents: Documents | None, spec: ToxicitySpec) -> dict[str, Any]:
-    """Return what was read of which documents; nothing where they were left out."""
+    """Return which documents were read, and how much of them; nothing where they were left out."""
     if documents is None:
         return {}
     counts = {"documents": len(documents), "words": documents.words, "bytes": documents.bytes}
@@ -128,11 +150,11 @@ def document_facts(documents: Documents | None, spec: ToxicitySpec) -> dict[str,
 
 
 def model_facts(spec: ToxicitySpec, fitted: Mapping[str, Fitted]) -> dict[str, Any]:
-    """Return what the steered model is called, and the dimension of what was steered."""
+    """Return the name and description of the steered model, and the dimension of the steered vectors."""
     embedded, name = EMBEDDED.get(spec.model), plain_name(spec.model)
     described = name if embedded is None else f"{embedded.description} ({embedded.requirement})"
     return {
         "name": name,
         "description": described,
-        "dim": max((f.steered.function.dim for f in fitted.values()), default=0),
+        "dim": max((f.steering.function.dim for f in fitted.values()), default=0),
     }

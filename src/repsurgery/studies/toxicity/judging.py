@@ -1,4 +1,4 @@
-"""Judge what was written: toxicity by each scorer, fluency by another model, and how often the gate moved a vector."""
+"""Judge continuations: toxicity by each scorer, fluency by another model, and how often the gate fired."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,82 +7,78 @@ from typing import Any
 import numpy as np
 
 from repsurgery import lm
+from repsurgery.checkpoint import Journal, journal_of
 from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.twins import Twin
 from repsurgery.scorers import ToxicityScorer, score_texts
-from repsurgery.studies.toxicity.journal import journal_of
 from repsurgery.studies.toxicity.steerings import Fitted
-from repsurgery.studies.toxicity.writing import model_identity
+from repsurgery.studies.toxicity.writing import Written
 
-__all__ = ["Written", "judge_fluency", "judge_toxicity", "steered_share"]
+__all__ = ["judge_fluency", "judge_toxicity", "steered_share"]
 
-Written = Sequence[Sequence[Generation]]
+Rows = Sequence[Sequence[Generation]]
 """The continuations of each prompt."""
 AT_ONCE = 20
-"""Prompts that are judged before the next note is taken."""
+"""Prompts that are judged before the judgements are stored."""
 
 
-def judge_toxicity(
-    scorer: ToxicityScorer, written: Written, identity: dict[str, Any], folder: Path
-) -> list[list[float | None]]:
-    """Return one score per continuation, None where the scorer had none; what was scored before is not again.
+def judge_toxicity(scorer: ToxicityScorer, written: Written, folder: Path) -> list[list[float | None]]:
+    """Return one score per continuation, None where the scorer has none; stored scores are reused."""
 
-    Parameters
-    ----------
-    identity : dict
-        What decides the texts; see `texts_identity`.
-    """
-    own = {"texts": identity, "scorer": [scorer.name, scorer.version, scorer.digest]}
-
-    def score(part: Written) -> list[list[Any]]:
-        texts = [g.text for some in part for g in some]
-        found = score_texts(scorer, texts)
-        if found.failures and found.failures == sum(bool(text.strip()) for text in texts):
+    def score(part: Rows) -> list[list[Any]]:
+        texts = [g.text for row in part for g in row]
+        scored = score_texts(scorer, texts)
+        if scored.failures and scored.failures == sum(bool(text.strip()) for text in texts):
             raise DataError(
-                f"The scorer {scorer.name} failed on every one of {found.failures} texts: {found.message}. Mend it or "
-                "leave it out of scorers, and run the same command again: what was written is kept."
+                f"The scorer {scorer.name} failed on every one of {scored.failures} texts: {scored.message}. Repair it "
+                "or remove it from scorers, and run the same command again: the texts are stored."
             )
-        flat = iter(found.scores)
-        return [[next(flat) for _ in some] for some in part]
+        scores = iter(scored.scores)
+        return [[next(scores) for _ in row] for row in part]
 
-    return _judged(written, score, journal_of(folder, "toxicity", own))
+    identity = {"texts": written.identity, "scorer": [scorer.name, scorer.version, scorer.digest]}
+    return _judged(written.rows, score, journal_of(folder, "toxicity", identity))
 
 
 def judge_fluency(
-    twin: Twin, written: Written, identity: dict[str, Any], folder: Path, *, judge: Mapping[str, str] | None = None
+    twin: Twin, written: Written, prompts: int, folder: Path, *, judge: Mapping[str, str]
 ) -> list[list[tuple[float, int]]]:
-    """Return negative log-likelihood and tokens of each continuation under the twin's model.
+    """Return negative log-likelihood and tokens of the continuations of the first ``prompts`` prompts.
 
     Parameters
     ----------
-    judge : mapping or None
-        The `model_identity` of the twin, where it is known already.
+    twin : Twin
+        The model that judges.
+    judge : mapping
+        Its `model_identity`.
     """
-    own = {"texts": identity, "fluency": judge or model_identity(twin)}
 
-    def read(part: Written) -> list[list[Any]]:
-        prompts = [some[0].prompt for some in part]
-        texts = [[g.text for g in some] for some in part]
-        found = lm.surprises(twin.model, twin.tokenizer, prompts, texts, progress=False)
-        return [[[s.nll, s.tokens] for s in some] for some in found]
+    def read(part: Rows) -> list[list[Any]]:
+        texts = [[g.text for g in row] for row in part]
+        surprises = lm.surprises(twin.model, twin.tokenizer, [row[0].prompt for row in part], texts, progress=False)
+        return [[[s.nll, s.tokens] for s in row] for row in surprises]
 
-    judged = _judged(written, read, journal_of(folder, "fluency", own))
-    return [[(nll, tokens) for nll, tokens in some] for some in judged]
+    identity = {"texts": written.identity, "fluency": dict(judge)}
+    judged = _judged(written.rows[:prompts], read, journal_of(folder, "fluency", identity))
+    return [[(nll, tokens) for nll, tokens in row] for row in judged]
 
 
-def steered_share(twin: Twin, fitted: Fitted, source: str, written: Written) -> float:
-    """Return the share of positions, among those that predicted a token, at which the gate found ``source``."""
+def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
+    """Return the share of positions, among those that predicted a token, that the gate classifies as ``source``.
+
+    The states are read again. The hook of `lm.steer` counts something else: positions of the prompt too, and those
+    of finished texts that wait for the rest of their batch.
+    """
     if fitted.configuration.scope == "all":
         return 1.0
-    generations = [g for some in written for g in some]
-    rows = lm.states_along(twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False)
-    return float(np.mean(fitted.steered.function.gate.predict(np.concatenate(rows)) == source))
+    generations = [g for row in rows for g in row]
+    states = lm.states_along(twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False)
+    return float(np.mean(fitted.steering.function.gate.predict(np.concatenate(states)) == source))
 
 
-def _judged(written: Written, judge: Callable[[Written], list[list[Any]]], journal: Any) -> list[list[Any]]:
-    waiting = [some for some in written if len(journal.get(some[0].prompt, ())) < len(some)]
-    for start in range(0, len(waiting), AT_ONCE):
-        part = waiting[start : start + AT_ONCE]
-        journal.note({some[0].prompt: values for some, values in zip(part, judge(part), strict=True)})
-    return [journal[some[0].prompt][: len(some)] for some in written]
+def _judged(rows: Rows, judge: Callable[[Rows], list[list[Any]]], journal: Journal) -> list[list[Any]]:
+    missing = [row for row in rows if len(journal.get(row[0].prompt, ())) < len(row)]
+    for part in (missing[start : start + AT_ONCE] for start in range(0, len(missing), AT_ONCE)):
+        journal.note({row[0].prompt: values for row, values in zip(part, judge(part), strict=True)})
+    return [journal[row[0].prompt][: len(row)] for row in rows]

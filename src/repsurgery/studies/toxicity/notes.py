@@ -1,41 +1,48 @@
-"""What a reader of a toxicity record must know to judge its numbers."""
+"""The notes of a toxicity record: what a reader must know to judge its numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from repsurgery.studies.toxicity.record import Configured
+from repsurgery.studies.toxicity.record import Configured, is_demo
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 
 __all__ = ["toxicity_notes"]
 
 
 def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> tuple[str, ...]:
-    """Return the cautions that go with this run, negative results included."""
-    found = [
-        "Toxicity compares within one scorer only: a figure belongs to the scorer's name, version and digest. "
-        "Published figures were scored by the Perspective API of their year, on other models; only directions compare.",
-        f"Intervals and tests are over the {spec.prompt_count} prompts, the same ones for every configuration; they "
-        "hold for prompts like these, and say nothing about other seeds or other labelled texts.",
-        "Continuations are scored without their prompts. Every configuration draws with the same noise.",
+    """Return the cautions that belong to this run, negative results included."""
+    published = (
+        " Published figures were scored by the Perspective API of their year, on other models; only directions compare."
+    )
+    notes = [
+        "Compare toxicity within one scorer only: a figure belongs to the scorer's name, version and digest."
+        + ("" if is_demo(spec.to_dict()) else published),
+        f"Intervals and tests are over the {spec.prompt_count} prompts, the same for every configuration; they hold "
+        "for prompts like these, and say nothing about other seeds or other labelled texts.",
+        "Continuations are scored without their prompts. All steerings draw with the same random numbers.",
     ]
     if spec.fluency == spec.model:
-        found.append(
-            "The fluency model is the steered model itself, left untouched: low perplexity means expected by that "
+        notes.append(
+            "The fluency model is the steered model itself, without steering: low perplexity means expected by that "
             "model, not good."
         )
     if any(c.choices.get("fit") == "last" for c in configurations):
-        found.append(
-            "Fits on last tokens describe how comments end; steering meets every step of what the model writes. What a "
-            "certificate promises holds for vectors like the fitted ones."
+        notes.append(
+            "Fits on last tokens describe how texts end, but steering acts on every step that the model writes. The "
+            "claims of a certificate hold for vectors like the fitted ones."
         )
     if any(c.choices.get("fit") == "on-policy" for c in configurations):
-        found.append(
+        notes.append(
             f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
             "fits; other scorers do not."
         )
+    if any(c.choices.get("method") == "leace" for c in configurations):
+        notes.append(
+            "LEACE has no target: it makes the two labels indistinguishable to linear probes, and aims at neither."
+        )
     if any(c.choices.get("strength", 1) > 1 for c in configurations):
-        found.append("Strengths above 1 go beyond the map; no certificate covers them.")
-    return (*found, *_unscored(configurations), *_weak_gates(spec, configurations))
+        notes.append("Strengths above 1 go beyond the map; no certificate covers them.")
+    return (*notes, *_unscored(configurations), *_weak_gates(spec, configurations), *_shortfalls(configurations))
 
 
 def _unscored(configurations: Sequence[Configured]) -> list[str]:
@@ -46,14 +53,32 @@ def _unscored(configurations: Sequence[Configured]) -> list[str]:
 
 
 def _weak_gates(spec: ToxicitySpec, configurations: Sequence[Configured]) -> list[str]:
-    """Return a note for gates that, on the model's own steps, hardly tell toxic from clean."""
-    found = []
+    """Return a note for each gate that hardly separates toxic from clean steps of the model's own texts."""
+    notes = []
     for c in configurations:
         fired = c.facts.get("gate_on_policy", {})
         toxic, clean = fired.get(spec.source), fired.get(spec.target)
         if c.choices.get("strength") == 1 and toxic is not None and clean is not None and toxic - clean < 0.2:
-            found.append(
+            notes.append(
                 f"The gate of {c.name!r} moves {toxic:.0%} of the steps of toxic continuations and {clean:.0%} of the "
                 "clean ones: on the model's own steps it hardly tells them apart."
             )
-    return found
+    return notes
+
+
+def _shortfalls(configurations: Sequence[Configured]) -> list[str]:
+    """Return a note for each method that claims equal covariances and brings those of held-out rows no closer."""
+    notes: dict[tuple[float, float], str] = {}
+    for c in configurations:
+        if c.held_out is None or "covariances" not in c.held_out["claims"]:
+            continue
+        gap, before = (c.held_out["by_source"][0][name] for name in ("covariance_gap", "covariance_gap_before"))
+        if gap >= before:
+            # the scopes of one map have the same gaps, and one note
+            notes.setdefault(
+                (gap, before),
+                f"A negative result: on held-out texts {c.name!r} leaves a covariance gap of {gap:.2f}, not smaller "
+                f"than the {before:.2f} before it. So few rows do not determine a covariance in so many dimensions; "
+                "more texts would.",
+            )
+    return list(notes.values())

@@ -1,42 +1,52 @@
-"""The record of one toxicity study: what was steered how, what the model wrote, and every number that came out."""
+"""The record of one toxicity study: the configurations, the examples, and every number that was measured."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import field
 from typing import Any
 
+from repsurgery.errors import RecordError
+from repsurgery.studies.common.checked import Checked, Several, checked, field_validator
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["Configured", "Example", "ToxicityRecord"]
+__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord", "is_demo"]
+
+WRITING = "writing, "
+"""The keys of ``seconds`` that begin so give the time of one configuration within the step of writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """What one configuration did.
+def is_demo(spec: Mapping[str, Any]) -> bool:
+    """Return whether these options are those of a demonstration, which reproduces no published figure."""
+    return str(spec.get("preset")).startswith("demo")
+
+
+@checked(RecordError, finite=False)
+class Configured(Checked):
+    """The results of one configuration.
 
     Attributes
     ----------
     name : str
-        The configuration in words, "base" for the untouched model; unique in its record.
+        The configuration in words, "base" for the unsteered model; unique in its record.
     choices : mapping
         method ("base", "mean", "mimic", "leace", ...), scope ("none", "selective", "all"), fit ("last", "tokens",
         "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, strength, site, rows.
     measures : mapping of str to Estimate
         Per scorer ``s``: "s.expected_max_toxicity", "s.toxicity_probability", "s.mean_toxicity"; "perplexity" of the
         continuations under the fluency model; "distinct.1", "distinct.2", "distinct.3"; without intervals: "steered"
-        (share of generated positions that were moved), "kl" (from the base, on neutral text),
+        (share of generated positions that were steered), "kl" (divergence from the base, on neutral text),
         "wikitext.word_perplexity", "wikitext.byte_perplexity".
     differences : mapping of str to Estimate
-        Measure minus that of the base, on the same resampled prompts.
+        Each measure minus that of the base, on the same resampled prompts.
     maxima : mapping of scorer to list of float or None
         The highest toxicity among each prompt's continuations; None where none could be scored.
     certificate, held_out : mapping or None
-        The certificate on the fitting rows, and re-issued on texts that took no part (`Certificate.to_dict`).
+        The certificate on the fitting rows, and the one issued again on held-out texts (`Certificate.to_dict`).
     supported : bool or None
-        Whether the held-out rows support the method's claims; None where they cannot tell or were not asked.
+        Whether the held-out rows support the method's claims; None if they are too few or there are none.
     verdict : str or None
-        "supported", "contradicted" or "cannot tell" (`Verification`); None in records from before it was kept.
+        "supported", "contradicted" or "cannot tell" (`Verification`); None in older records.
     facts : mapping
-        What else is worth knowing: rows fitted, texts without score, generations without tokens, perplexities dropped.
+        Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped.
     """
 
     name: str
@@ -51,17 +61,17 @@ class Configured:
     verdict: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A prompt and one continuation of it per configuration, all drawn with the same noise."""
+@checked(RecordError)
+class Example(Checked):
+    """A prompt and one continuation of it per configuration, all sampled with the same random numbers."""
 
     prompt: str
     continuations: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ToxicityRecord:
-    """Everything a report of a toxicity study needs, and nothing that names a user, a host or a folder.
+@checked(RecordError, finite=False)
+class ToxicityRecord(Checked):
+    """Everything that a report of a toxicity study needs; no name of a user, a host or a folder.
 
     Attributes
     ----------
@@ -75,14 +85,14 @@ class ToxicityRecord:
     model : mapping
         name, description and dim of the steered model.
     prompts : mapping
-        name, source, licence, digest, count, samples, tokens, toxicity (the bound of their own toxicity).
+        name, source, licence, digest, count, samples, tokens, toxicity (upper bound of the prompts' own toxicity).
     scorers : mapping of key to mapping
-        name, version, digest, and against archived scores where they are at hand: auc, spearman, texts. The first is
-        the one that the tables lead with.
+        name, version, digest, and, where archived scores are available, the agreement with them: auc, spearman, texts.
+        The first scorer comes first in the tables.
     fluency : mapping
-        name of the model whose perplexity is reported, prompts read.
+        name of the model whose perplexity is reported, number of prompts.
     wikitext : mapping
-        name, digest, documents, words, bytes read; empty where it was left out.
+        name, digest, documents, words, bytes; empty if the perplexity on WikiText-2 was not measured.
     environment, seconds : mapping
     configurations : tuple of Configured
         The base first.
@@ -102,31 +112,22 @@ class ToxicityRecord:
     wikitext: Mapping[str, Any]
     environment: Mapping[str, str]
     seconds: Mapping[str, float]
-    configurations: tuple[Configured, ...]
-    examples: tuple[Example, ...] = ()
-    notes: tuple[str, ...] = ()
+    configurations: Several[Configured]
+    examples: Several[Example] = ()
+    notes: Several[str] = ()
+
+    @field_validator("configurations")
+    @classmethod
+    def _require_base(cls, configurations: tuple[Configured, ...]) -> tuple[Configured, ...]:
+        if not configurations or configurations[0].name != "base":
+            raise RecordError("the first configuration must be the base.")
+        return configurations
+
+    @property
+    def model_name(self) -> str:
+        """The name of the steered model."""
+        return str(self.model["name"])
 
     def configured(self, name: str) -> Configured | None:
-        """Return what a configuration did, None where it was not run."""
+        """Return the results of a configuration, None if it was not run."""
         return next((c for c in self.configurations if c.name == name), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "ToxicityRecord":
-        """Rebuild a record from `to_dict`."""
-        configurations = tuple(_configured(one) for one in plain["configurations"])
-        if not configurations or configurations[0].name != "base":
-            raise ValueError("no configurations, or a first one that is not the base")
-        examples = tuple(Example(**one) for one in plain["examples"])
-        rest = {"configurations": configurations, "examples": examples, "notes": tuple(plain["notes"])}
-        return cls(**{**plain, **rest})
-
-
-def _configured(plain: Mapping[str, Any]) -> Configured:
-    estimates = {
-        name: {key: Estimate(**value) for key, value in plain[name].items()} for name in ("measures", "differences")
-    }
-    return Configured(**{**plain, **estimates})

@@ -1,4 +1,4 @@
-"""`run_toxicity`: labelled texts, prompts, a model and a specification in; one record out."""
+"""`run_toxicity`: from a specification to the record of a toxicity study."""
 
 import datetime
 import os
@@ -20,6 +20,7 @@ from repsurgery.studies.toxicity.facts import (
     examples,
     model_facts,
     source_facts,
+    writing_seconds,
 )
 from repsurgery.studies.toxicity.measures import measure
 from repsurgery.studies.toxicity.notes import toxicity_notes
@@ -45,14 +46,14 @@ def run_toxicity(
     ----------
     spec : ToxicitySpec
     data_dir : path or None
-        Where the named data lie; None looks where `REPSURGERY_DATA` points, then at the hub.
+        The folder of the named data; None is the folder that `REPSURGERY_DATA` names, else the hub.
     work_dir : path or None
-        Where vectors, texts and judgements are kept; None is the cache. An interrupted run goes on from there, prompt
-        by prompt.
+        The folder of vectors, texts and judgements; None is the user's cache. A run that was interrupted continues
+        from there, prompt by prompt.
     progress : bool
-        Show bars, with the time left.
+        Show progress bars with the remaining time.
     announce : function of one text
-        Told what begins.
+        Called with the name of each step as it begins.
     """
     work = Path(work_dir) if work_dir is not None else cache_root() / "toxicity"
     clock = Clock(announce)
@@ -65,21 +66,24 @@ def run_toxicity(
             pair = twins(*lm.load(spec.model))
             judge = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
         study = Study(spec, texts, pair, judge, scorers, work, progress=progress)
-        with clock.step("vectors to fit on"):
+        with clock.step("reading vectors"):
             vectors = study.vectors()
-        with clock.step(f"fitting {len(spec.configurations)} configurations"):
-            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in spec.parsed()}
-        with clock.step(f"writing {spec.prompt_count} prompts x {spec.samples} under {len(fitted) + 1} configurations"):
+        steerings = spec.parsed()
+        with clock.step(f"fitting {len(steerings)} configurations"):
+            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in steerings}
+        with clock.step(
+            f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
+        ):
             written = study.written(fitted)
         with clock.step("judging toxicity and fluency"):
-            judged = study.judged(fitted, written)
-        with clock.step("collateral damage"):
+            judged = study.judged(written)
+        with clock.step("measuring collateral damage"):
             extra = study.collateral(fitted, written, documents)
-        with clock.step("intervals"):
+        with clock.step("computing intervals"):
             measures = measure(judged, reference=BASE, resamples=spec.resamples, seed=spec.seed)
-        with clock.step("scorers against archived scores"):
+        with clock.step("comparing scorers with archived scores"):
             agreed = agreements(spec, scorers, data_dir)
-    configurations = configured(judged, fitted, measures, extra)
+    configurations = configured(spec, judged, fitted, measures, extra, written)
     return ToxicityRecord(
         experiment="toxicity",
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -100,7 +104,7 @@ def run_toxicity(
         fluency={"name": plain_name(spec.fluency), "prompts": study.fluency_prompts},
         wikitext=document_facts(documents, spec),
         environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
-        seconds=clock.seconds,
+        seconds={**clock.seconds, **writing_seconds(written)},
         configurations=configurations,
         examples=examples(spec, written),
         notes=toxicity_notes(spec, configurations),

@@ -1,191 +1,193 @@
-"""`ToxicitySpec`: every choice of a toxicity study, by name; a run is a preset and its differences."""
+"""`ToxicitySpec`: every option of a toxicity study; a run is a preset and its differences."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from repsurgery.certificates.verify import FEWEST_ROWS
 from repsurgery.errors import ParameterError
-from repsurgery.steering.audit import FEWEST_ROWS
-from repsurgery.studies.common.options import chosen, options_toml, read_options, require_least, require_types
-from repsurgery.studies.toxicity.configuration import Configuration, parse_configuration
+from repsurgery.studies.common.checked import (
+    Checked,
+    Count,
+    Field,
+    Natural,
+    NonNegative,
+    Several,
+    Share,
+    Unique,
+    checked,
+    field_validator,
+    model_validator,
+)
+from repsurgery.studies.common.options import options_toml, read_options
+from repsurgery.studies.toxicity.configuration import Configuration, parse_line
+from repsurgery.studies.toxicity.generators import GeneratorLine
 
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
 TABLE = ("mean selective", "mean all", "mimic selective", "mimic all", "leace selective", "leace all")
 
 
-@dataclass(frozen=True, slots=True)
-class ToxicitySpec:
-    """The choices of one study.
+@checked(ParameterError)
+class ToxicitySpec(Checked):
+    """The options of one study.
 
     Attributes
     ----------
     experiment : "toxicity"
-    preset : {"paper", "local"}
-        Where the other defaults come from: the paper's protocol on GPT-2 large, or the same protocol at the size of a
-        laptop, on the embedded model.
+    preset : {"paper", "local", "demo", "demo-quick"}
+        The source of the other defaults: the paper's protocol on GPT-2 large; the same protocol on the embedded model,
+        at a size that a laptop can run; or the demonstration, from rude to courteous on embedded texts, in a few
+        minutes or in about one.
     data : str
-        The labelled texts: "jigsaw", "paradetox", or a table.
+        The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
         Columns of a table.
     source, target : str
-        The steered label, and the one it is steered to.
+        The label that is steered, and the label it is steered to.
     model : str
         See `lm.load`.
     max_length : int
-        Tokens read of each labelled text.
+        Labelled texts are truncated to this many tokens.
     fit_rows, held_out : int
-        Labelled texts per class to fit on and to verify on; 0 fitted: all that are not held out.
+        Labelled texts per class for fitting and for verification; ``fit_rows=0`` takes all that are not held out.
     token_rows : int
         Labelled texts per class for fits on every token.
     ridge : float
         Added to both covariances where a configuration's shrinkage is "preset".
     policy_prompts, policy_samples : int
-        Prompts that take no part in the evaluation, and continuations of each, for on-policy fits and calibrated gates.
+        Training prompts, disjoint from the evaluation prompts, and continuations of each, for on-policy fits and
+        calibrated gates.
     policy_toxic, policy_clean : float
-        A continuation counts as toxic from the first score on, as clean up to the second; others are left out.
+        A continuation counts as toxic if it scores at least the first, as clean if it scores at most the second;
+        others are left out.
     false_steer_rate : float
-        Share of clean on-policy vectors that a calibrated gate takes for toxic.
+        Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
-        "real-toxicity-prompts", or a JSONL file.
+        "real-toxicity-prompts", "courtesy" (embedded), or a JSONL file.
     prompt_count : int
-        How many, drawn by ``seed``.
+        Number of evaluation prompts, drawn with ``seed``.
     reserved_prompts : int
-        So many first prompts of that draw, at least ``prompt_count``, are never trained on: studies with the same
-        reserve share their training prompts.
+        The first ``reserved_prompts`` prompts of that draw, at least ``prompt_count``, are never used for training:
+        studies with the same reserve have the same training prompts.
     prompt_toxicity : float
-        Only prompts whose own toxicity is known and below; 0: any prompt.
+        Draw only prompts with a known toxicity below this bound; 0 draws from all prompts.
     samples, tokens, top_p, temperature
-        Of the continuations.
+        Continuations per prompt, tokens of each, and the parameters of sampling.
     configurations : tuple of str
-        See `parse_configuration`; the base comes first whatever is said.
+        See `parse_line`; the base model always comes first.
     scorers : tuple of str
-        See `scorers.load_scorer`; the first labels on-policy texts and leads the tables.
+        See `scorers.load_scorer`; the first one labels on-policy texts and comes first in the tables.
     fluency : str
         The model whose perplexity is reported; see `lm.load`.
     fluency_prompts : int
-        Prompts whose continuations it reads; 0: all.
+        Number of prompts whose continuations it scores; 0 for all.
     wikitext_documents : int
-        Documents of WikiText-2 whose perplexity is measured; 0 leaves it out, -1 takes all.
+        Documents of WikiText-2 whose perplexity is measured; 0 for none, -1 for all.
     wikitext_length : int
-        Most tokens at once.
+        Largest number of tokens in one window.
     neutral : int
-        Neutral texts on which the divergence from the base is measured; 0 leaves it out.
+        Neutral texts on which the divergence from the base is measured; 0 for none.
     gate_prompts : int
         Prompts on whose continuations the share of steered positions is counted.
     examples : int
-        Prompts whose first continuations the record keeps.
+        Prompts whose first continuations are stored in the record.
     resamples : int
-        Of the bootstrap over prompts.
+        Resamples of the bootstrap over prompts.
     seed : int
     """
 
     experiment: Literal["toxicity"]
-    preset: Literal["paper", "local"]
+    preset: Literal["paper", "local", "demo", "demo-quick"]
     data: str = "jigsaw"
     text: str = "text"
     label: str = "label"
     source: str = "toxic"
     target: str = "non-toxic"
     model: str = "smollm2-135m"
-    max_length: int = 512
-    fit_rows: int = 0
-    held_out: int = 500
-    token_rows: int = 1000
-    ridge: float = 1e-7
-    policy_prompts: int = 500
-    policy_samples: int = 8
-    policy_toxic: float = 0.5
-    policy_clean: float = 0.1
-    false_steer_rate: float = 0.1
+    max_length: Count = 512
+    fit_rows: Natural = 0
+    held_out: Natural = 500
+    token_rows: Count = 1000
+    ridge: NonNegative = 1e-7
+    policy_prompts: Count = 500
+    policy_samples: Count = 8
+    policy_toxic: Share = 0.5
+    policy_clean: Share = 0.1
+    false_steer_rate: Share = 0.1
     prompts: str = "real-toxicity-prompts"
-    prompt_count: int = 200
-    reserved_prompts: int = 0
-    prompt_toxicity: float = 0.5
-    samples: int = 25
-    tokens: int = 20
-    top_p: float = 0.9
-    temperature: float = 1.0
-    configurations: tuple[str, ...] = TABLE
-    scorers: tuple[str, ...] = ("linear", "bilstm")
+    prompt_count: Count = 200
+    reserved_prompts: Natural = 0
+    prompt_toxicity: Share = 0.5
+    samples: Count = 25
+    tokens: Count = 20
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    configurations: Several[str] = TABLE
+    scorers: Annotated[Unique[str], Field(min_length=1)] = ("linear", "bilstm")
     fluency: str = "smollm2-135m"
-    fluency_prompts: int = 60
-    wikitext_documents: int = 4
-    wikitext_length: int = 1024
-    neutral: int = 8
-    gate_prompts: int = 10
-    examples: int = 5
-    resamples: int = 1000
-    seed: int = 0
+    fluency_prompts: Natural = 60
+    wikitext_documents: Annotated[int, Field(ge=-1)] = 4
+    wikitext_length: Count = 1024
+    neutral: Natural = 8
+    gate_prompts: Count = 10
+    examples: Natural = 5
+    resamples: Count = 1000
+    seed: Natural = 0
 
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_least(self, _LEAST)
-        for name in ("prompt_toxicity", "policy_toxic", "policy_clean", "false_steer_rate"):
-            if getattr(self, name) > 1:
-                raise ParameterError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
-        if not 0 < self.top_p <= 1:
-            raise ParameterError(f"top_p is {self.top_p}; it must lie above 0 and not above 1.")
-        if self.temperature <= 0:
-            raise ParameterError(f"temperature is {self.temperature}; it must be above 0.")
+    @field_validator("configurations")
+    @classmethod
+    def _canonical(cls, configurations: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(parse_line(words).name for words in configurations))
+
+    @model_validator(mode="after")
+    def _require_consistent(self) -> "ToxicitySpec":
         if self.policy_clean > self.policy_toxic:
             raise ParameterError(
-                f"policy_clean is {self.policy_clean}, policy_toxic {self.policy_toxic}; clean texts score less."
+                f"policy_clean is {self.policy_clean} and policy_toxic is {self.policy_toxic}; policy_clean must not "
+                "be the larger."
             )
         if self.fit_rows == 1:
-            raise ParameterError("fit_rows is 1; a class needs at least 2 texts. Give more, or 0 for all.")
+            raise ParameterError("fit_rows is 1; a class needs at least 2 texts. Set more, or 0 for all.")
         if 0 < self.held_out < FEWEST_ROWS:
             raise ParameterError(
-                f"held_out is {self.held_out}; to verify a fit takes {FEWEST_ROWS} texts of each label. Give more, or "
-                "0 to verify nothing."
+                f"held_out is {self.held_out}; verifying a fit needs at least {FEWEST_ROWS} texts of each label. Set "
+                "more, or 0 to skip the verification."
             )
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
-        if not self.scorers:
-            raise ParameterError("scorers is empty; name at least one, such as 'linear'.")
-        names = tuple(parse_configuration(words).name for words in self.configurations)
-        object.__setattr__(self, "configurations", tuple(dict.fromkeys(names)))
-        object.__setattr__(self, "scorers", tuple(dict.fromkeys(self.scorers)))
+        return self
+
+    def lines(self) -> list[Configuration | GeneratorLine]:
+        """Return every configuration line, without the base: steerings and rivals."""
+        return [parse_line(words) for words in self.configurations]
 
     def parsed(self) -> list[Configuration]:
-        """Return the configurations, the base not among them."""
-        return [parse_configuration(words) for words in self.configurations]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every choice as plain JSON-ready values."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        """Return the configurations that steer."""
+        return [line for line in self.lines() if isinstance(line, Configuration)]
 
 
-_LEAST: Mapping[float, tuple[str, ...]] = {
-    1: (
-        "max_length",
-        "token_rows",
-        "policy_prompts",
-        "policy_samples",
-        "prompt_count",
-        "samples",
-        "tokens",
-        "wikitext_length",
-        "gate_prompts",
-        "resamples",
-    ),
-    0: (
-        "fit_rows",
-        "held_out",
-        "ridge",
-        "policy_toxic",
-        "policy_clean",
-        "false_steer_rate",
-        "prompt_toxicity",
-        "reserved_prompts",
-        "fluency_prompts",
-        "neutral",
-        "examples",
-        "seed",
-    ),
-    -1: ("wikitext_documents",),
+_DEMO = {
+    "data": "courtesy",
+    "source": "rude",
+    "target": "courteous",
+    "max_length": 64,
+    "fit_rows": 200,
+    "held_out": 60,
+    "prompts": "courtesy",
+    "prompt_count": 15,
+    "prompt_toxicity": 0.0,
+    "samples": 3,
+    # 200 texts in 576 dimensions leave every class covariance singular
+    "configurations": tuple(words if words.startswith("mean") else f"{words} shrinkage=oas" for words in TABLE),
+    "scorers": ("linear",),
+    "fluency_prompts": 0,
+    "wikitext_documents": 0,
+    "neutral": 4,
+    "gate_prompts": 15,
+    "examples": 15,
 }
+_QUICK = {"fit_rows": 60, "held_out": 20, "prompt_count": 4, "samples": 2, "tokens": 10, "neutral": 2}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
@@ -197,23 +199,24 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "wikitext_documents": -1,
     },
     "local": {"fit_rows": 4000},
+    "demo": _DEMO,
+    "demo-quick": {**_DEMO, **_QUICK},
 }
-"""What each preset sets beside the defaults of `ToxicitySpec`."""
+"""What each preset changes in the defaults of `ToxicitySpec`."""
 
 
 def make_toxicity_spec(preset: str = "local", **differences: Any) -> ToxicitySpec:
-    """Return a preset with ``differences``; lists stand for tuples."""
+    """Return a preset with some options changed."""
     if not isinstance(preset, str) or preset not in PRESETS:
         raise ParameterError(f"The toxicity study has no preset {preset!r}; it has {', '.join(PRESETS)}.")
-    values = {"experiment": "toxicity", "preset": preset, **PRESETS[preset], **differences}
-    return ToxicitySpec(**chosen(ToxicitySpec, values))
+    return ToxicitySpec(**{"experiment": "toxicity", "preset": preset, **PRESETS[preset], **differences})
 
 
 def load_toxicity_spec(path: str | os.PathLike[str], **differences: Any) -> ToxicitySpec:
-    """Read a study from a TOML file: ``experiment``, ``preset`` and what differs from it."""
+    """Read a study from a TOML file with ``experiment``, ``preset`` and the options that differ from the preset."""
     return make_toxicity_spec(**{**read_options(path), **differences})
 
 
 def toxicity_toml(spec: ToxicitySpec) -> str:
-    """Return the TOML of a study: experiment, preset, and what differs from it."""
+    """Return a study as TOML: experiment, preset, and the options that differ from the preset."""
     return options_toml(spec.to_dict(), make_toxicity_spec(spec.preset).to_dict())

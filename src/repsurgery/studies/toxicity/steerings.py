@@ -10,6 +10,7 @@ import numpy as np
 import repsurgery as rs
 from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.checkpoint import recall
 from repsurgery.errors import (
     CacheWarning,
     ExtrapolationWarning,
@@ -19,25 +20,27 @@ from repsurgery.errors import (
 )
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
+from repsurgery.gates.base import GATES
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
-from repsurgery.steering.base import BaseSteering
+from repsurgery.registry import reads
+from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.configuration import Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
+from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
-from repsurgery.studies.toxicity.writing import Steered
-from repsurgery.workflows.fit import METHODS
 
 __all__ = ["Fitted", "fit_configuration"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """A configuration's steering, its certificates where the method claims something, and what it was fitted on."""
+    """A configuration's steering, its certificates where the method claims something, and facts about the fit."""
 
     configuration: Configuration
-    steered: Steered
+    steering: SiteSteering
     certificate: Certificate | None
     held_out: Certificate | None
     verdict: Verdict | None
@@ -47,11 +50,11 @@ class Fitted:
 def fit_configuration(configuration: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
     """Fit one configuration.
 
-    The function is kept in ``folder`` and read from there by later runs: texts are kept under its digest, and a fit
-    repeated elsewhere may differ in a last bit.
+    The function is stored in ``folder`` and read from there by later runs: texts are stored under its digest, and a
+    fit on another machine may differ in the last bit.
 
-
-    A certificate states what the method claims: of LEACE behind a gate, and of a strength other than 1, nothing.
+    There is a certificate where the method claims something: not for LEACE behind a gate, nor at a strength other
+    than 1.
     """
     c = configuration
     data = _data(c, vectors)
@@ -59,15 +62,19 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
     # a probe that separates the classes takes the logarithm of 0; the certificate states gains, and the report shows it
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
-        est = _fit(_estimator(c, spec, gate), data)
-        function = _behind_gate(est, gate, spec) if c.method == "leace" and c.scope == "selective" else est.steering_
-        claims = c.strength == 1 and not (c.method == "leace" and c.scope == "selective")
-        held = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
-        held_out = None if held is None else est.certify(held.X, held.z)
-        verdict = None if held is None else _verdict(est, held)
+        est = _estimator(c, spec, gate)
+        est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
+        # a map for every class behind a gate is no longer what its method makes claims about
+        behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
+        claims = c.strength == 1 and not behind_gate
+        function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
+        fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
+        held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
+        verdict = None if fresh is None else verdict_of(lambda: est.steering_.verify(fresh.X, fresh.z))
+    stored = _stored(function, c, data, gate, spec, folder)
     return Fitted(
         c,
-        Steered(_at_strength(_kept(function, c, data, gate, spec, folder), c.strength), c.site, c.strength),
+        SiteSteering(_at_strength(stored, c.strength), c.site, c.strength),
         est.certificate_ if claims else None,
         held_out,
         verdict,
@@ -78,44 +85,34 @@ def fit_configuration(configuration: Configuration, vectors: Vectors, spec: Toxi
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
     if c.fit == "tokens":
         if c.rows:
-            raise ParameterError(f"{c.name!r}: rows counts vectors of the other fits. Set token_rows instead.")
+            raise ParameterError(f"{c.name!r}: rows limits the vectors of other fits. Set token_rows instead.")
         return vectors.tokens[c.site]
-    held = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
-    fewest = min(_counts(held).values())
+    labelled = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
+    fewest = min(_counts(labelled).values())
     if c.rows > fewest:
-        raise ParameterError(f"{c.name!r} asks for {c.rows} vectors of each label; there are {fewest}. Lower rows.")
-    return held.first(c.rows)
+        raise ParameterError(f"{c.name!r} needs {c.rows} vectors of each label; there are {fewest}. Lower rows.")
+    return labelled.first(c.rows)
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
-    params: dict[str, Any] = {}
-    if c.method != "leace":
-        params = {"source": spec.source, "target": spec.target, "gate": gate}
-    if c.shrinkage != "preset":
-        params |= {"shrinkage": c.shrinkage, "ridge": spec.ridge}
-    elif c.method == "mimic":
-        params |= {"shrinkage": "ridge", "ridge": spec.ridge}
-    return METHODS[c.method](**params)
-
-
-def _fit(est: BaseSteering, data: Labelled | ClassMoments) -> BaseSteering:
-    return est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
+    method = METHODS[c.method]
+    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
+    return method(**{name: params[name] for name in method().get_params() if name in params})
 
 
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:
     if c.scope == "all":
         return "always"
-    name = "nearest-mean" if c.gate == "nearest-mean" else "lda"
-    shrinkage = "none" if name == "nearest-mean" else "oas"
-    found = _fit(rs.MeanMatching(spec.source, spec.target, gate=name, shrinkage=shrinkage), data).gate_
-    if c.gate == "nearest-mean" or not isinstance(found, LinearGate):
-        return found
-    return rs.calibrate_gate(found, _clean(vectors, c, spec), source=spec.source, rate=spec.false_steer_rate)
-
-
-def _clean(vectors: Vectors, c: Configuration, spec: ToxicitySpec) -> Any:
-    met = vectors.policy[c.site]
-    return met.X[met.z == spec.target]
+    name = "lda" if c.gate == "calibrated" else c.gate
+    shrinkage = "oas" if "covariance" in reads(GATES[name]) else None
+    rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
+    gate = rs.build_gate(name, *rows, shrinkage=shrinkage)
+    if c.gate != "calibrated" or not isinstance(gate, LinearGate):
+        return gate
+    policy = vectors.policy[c.site]
+    clean = policy.X[policy.z == spec.target]
+    return rs.calibrate_gate(gate, clean, source=spec.source, rate=spec.false_steer_rate)
 
 
 def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.SteeringFunction:
@@ -127,12 +124,12 @@ def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringF
     if strength == 1:
         return function
     with warnings.catch_warnings():
-        # asked for by name, and noted in the record
+        # the configuration asks for it by name, and the record notes it
         warnings.simplefilter("ignore", ExtrapolationWarning)
         return function.interpolate(strength)
 
 
-def _kept(
+def _stored(
     function: rs.SteeringFunction,
     c: Configuration,
     data: Labelled | ClassMoments,
@@ -140,25 +137,25 @@ def _kept(
     spec: ToxicitySpec,
     folder: Path,
 ) -> rs.SteeringFunction:
+    """Return the function that an earlier run stored for the same fit, or store this one and return it."""
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
     path = folder / f"{name[:16]}.safetensors"
-    folder.mkdir(parents=True, exist_ok=True)
-    for attempt in range(2):
-        if not path.exists() or attempt:
-            rs.save(function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength), path)
-        try:
-            return _function(path)
-        except FileFormatError as error:
-            warnings.warn(f"The steering {c.name!r} is written again: {error}", CacheWarning, stacklevel=3)
-    return function
+    stored, damage = recall(path, _function)
+    if damage is not None:
+        warnings.warn(f"The steering {c.name!r} is computed again: {damage}", CacheWarning, stacklevel=3)
+    if stored is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        stored = function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength)
+        rs.save(stored, path)
+    return stored
 
 
 def _function(path: Path) -> rs.SteeringFunction:
-    found = rs.load(path)
-    if not isinstance(found, rs.SteeringFunction):
-        raise FileFormatError(f"{path} holds no steering function.")
-    return found
+    value = rs.load(path)
+    if not isinstance(value, rs.SteeringFunction):
+        raise FileFormatError(f"{path} does not contain a steering function.")
+    return value
 
 
 def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
@@ -167,21 +164,17 @@ def _arrays(data: Labelled | ClassMoments) -> dict[str, Any]:
     return {"X": data.X, "z": np.unique(data.z, return_inverse=True)[1]}
 
 
-def _verdict(est: BaseSteering, held: Labelled) -> Verdict:
-    return verdict_of(lambda: est.steering_.verify(held.X, held.z))
-
-
 def _facts(
     data: Labelled | ClassMoments, gate: Gate | str, vectors: Vectors, c: Configuration, spec: ToxicitySpec
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"rows": {str(label): count for label, count in _counts(data).items()}}
-    met = vectors.policy.get(c.site)
-    if isinstance(gate, Gate) and met is not None:
-        fired = gate.predict(met.X) == spec.source
-        found["gate_on_policy"] = {
-            str(label): round(float(np.mean(fired[met.z == label])), 4) for label in np.unique(met.z)
+    facts: dict[str, Any] = {"rows": {str(label): count for label, count in _counts(data).items()}}
+    policy = vectors.policy.get(c.site)
+    if isinstance(gate, Gate) and policy is not None:
+        fired = gate.predict(policy.X) == spec.source
+        facts["gate_on_policy"] = {
+            str(label): round(float(np.mean(fired[policy.z == label])), 4) for label in np.unique(policy.z)
         }
-    return found
+    return facts
 
 
 def _counts(data: Labelled | ClassMoments) -> dict[Any, int]:

@@ -1,33 +1,33 @@
-"""`Study`: the steps of a run, each shared out among twins of the model."""
+"""`Study`: the steps of a run, each distributed over twins of the model."""
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from tqdm.auto import tqdm
 
 from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
+from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
-from repsurgery.studies.common.neutral import NEUTRAL
-from repsurgery.studies.toxicity.collateral import divergences, document_perplexities
+from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities
 from repsurgery.studies.toxicity.configuration import needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
-from repsurgery.studies.toxicity.judging import Written, judge_fluency, judge_toxicity, steered_share
+from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
+from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
 from repsurgery.studies.toxicity.measures import Judged
 from repsurgery.studies.toxicity.spec import ToxicitySpec
+from repsurgery.studies.toxicity.steered_generator import SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_policy, read_tokens, write_policy
-from repsurgery.studies.toxicity.writing import Sampling, Steered, model_identity, texts_identity, write
+from repsurgery.studies.toxicity.writing import Written, write
 
 __all__ = ["BASE", "Study"]
 
 BASE = "base"
-"""What the untouched model is called."""
+"""The name of the untouched model."""
 
 
 class Study:
-    """One run: what its steps need, and the work that they share out among twins."""
+    """One run: what its steps need, and the work that they distribute over twins."""
 
     def __init__(
         self,
@@ -42,114 +42,132 @@ class Study:
     ) -> None:
         self.spec, self.texts, self.pair, self.judge = spec, texts, pair, judge
         self.scorers, self.work, self.progress = scorers, work, progress
-        self.sampling = Sampling(spec.top_p, float(spec.temperature), spec.tokens, spec.seed)
         self.fluency_prompts = min(spec.fluency_prompts or spec.prompt_count, spec.prompt_count)
 
+    @cached_property
+    def model(self) -> dict[str, str]:
+        """Digests of the steered model and its tokenizer."""
+        return model_identity(self.pair[0].model, self.pair[0].tokenizer)
+
+    def context(self, twin: Twin) -> GeneratorContext:
+        """Return what generators on ``twin`` need."""
+        s = self.spec
+        sampling = {"top_p": s.top_p, "temperature": float(s.temperature), "tokens": s.tokens}
+        return GeneratorContext(twin.model, twin.tokenizer, s, self.texts, self.work, {**self.model, **sampling})
+
     def vectors(self) -> Vectors:
-        """Read whatever the configurations are fitted on."""
-        spec, found = self.spec, Vectors()
-        sites = needed_sites(spec.parsed())
-        options: dict[str, Any] = {"work": self.work, "progress": self.progress}
+        """Read the vectors on which the configurations are fitted."""
+        configurations, vectors = self.spec.parsed(), Vectors()
+        sites, fitted = needed_sites(configurations), self.texts.fitted
 
-        def last(twin: Twin, site: str) -> None:
-            rows = [c.rows for c in spec.parsed() if c.fit == "last" and c.site == site]
+        def last(context: GeneratorContext, site: str) -> None:
+            rows = [c.rows for c in configurations if c.fit == "last" and c.site == site]
             most = 0 if 0 in rows else max(rows)
-            found.last[site] = read_last(twin, spec, self.texts.fitted, site, most, **options)
+            vectors.last[site] = read_last(context, fitted, site, most, progress=self.progress)
 
-        def held_out(twin: Twin, site: str) -> None:
-            if spec.held_out:
-                found.held_out[site] = read_last(twin, spec, self.texts.held_out, site, 0, **options)
+        def held_out(context: GeneratorContext, site: str) -> None:
+            vectors.held_out[site] = read_last(context, self.texts.held_out, site, 0, progress=self.progress)
 
-        def tokens(twin: Twin, site: str) -> None:
-            found.tokens.update(read_tokens(twin, spec, self.texts.fitted, sites["tokens"], **options))
+        def tokens(context: GeneratorContext, _: str) -> None:
+            vectors.tokens.update(read_tokens(context, fitted, sites["tokens"], progress=self.progress))
 
-        def policy(twin: Twin, site: str) -> None:
-            first = next(iter(self.scorers.values()))
-            written = write_policy(twin, spec, self.texts, first, self.sampling, work=self.work)
-            for one in sites["on-policy"]:
-                found.policy[one] = read_policy(twin, written, one, work=self.work)
+        def policy(context: GeneratorContext, _: str) -> None:
+            written = write_policy(context, next(iter(self.scorers.values())))
+            vectors.policy.update({site: read_policy(context, written, site) for site in sites["on-policy"]})
 
-        jobs: list[tuple[Callable[[Twin, str], None], str]] = [(last, site) for site in sites["last"]]
-        jobs += [(held_out, site) for site in sites["last"]]
+        jobs: list[tuple[Callable[[GeneratorContext, str], None], str]] = [(last, site) for site in sites["last"]]
+        jobs += [(held_out, site) for site in sites["last"] if self.spec.held_out]
         jobs += [(tokens, "")] if sites["tokens"] else []
-        # texts come before vectors here, so this takes longest of what can run beside the reading
+        # this job also writes texts and takes longest, so it starts beside the first reading
         jobs[1:1] = [(policy, "")] if sites["on-policy"] else []
-        each(lambda twin, job: job[0](twin, job[1]), jobs, self.pair)
-        return found
+        each(lambda twin, job: job[0](self.context(twin), job[1]), jobs, self.pair)
+        return vectors
 
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
-        """Let the model continue every prompt under every configuration, the base first."""
-        steerings: dict[str, Steered | None] = {BASE: None, **{name: f.steered for name, f in fitted.items()}}
-        # configurations may come to the same map; it writes once
-        keys = {name: None if steered is None else steered.key for name, steered in steerings.items()}
-        once = {key: steerings[name] for name, key in keys.items()}
-        total = len(once) * len(self.texts.prompts)
-        model = model_identity(self.pair[0])
-        with tqdm(total=total, desc="prompts continued", disable=not self.progress) as bar:
+        """Let every generator continue every prompt: the base first, then the lines of the specification."""
+        lines = {line.name: line for line in self.spec.lines() if isinstance(line, GeneratorLine)}
+        prompts = self.texts.prompts.texts
+        # configurations with the same map share its texts
+        keys = {BASE: BASE, **{line.name: line.name for line in self.spec.lines()}}
+        keys |= {name: f.steering.key for name, f in fitted.items()}
 
-            def run(twin: Twin, steered: Steered | None) -> Written:
-                return write(
-                    twin,
-                    self.texts.prompts.texts,
-                    self.spec.samples,
-                    steering=steered,
-                    sampling=self.sampling,
-                    folder=self.work / "texts",
-                    identity=model,
-                    tell=bar.update,
-                )
+        def generator(context: GeneratorContext, name: str) -> TextGenerator:
+            if name in lines:
+                return lines[name].make(context)
+            return SteeredGenerator(name, context, fitted[name].steering if name in fitted else None)
 
-            found = dict(zip(once, each(run, list(once.values()), self.pair), strict=True))
-        return {name: found[key] for name, key in keys.items()}
+        first = _first_names(keys)
+        with progress_bar("prompts continued", len(first) * len(prompts), show=self.progress) as advance:
 
-    def judged(self, fitted: dict[str, Fitted], written: dict[str, Written]) -> dict[str, Judged]:
-        """Score every continuation, and read those of the first prompts for fluency."""
+            def run(twin: Twin, name: str) -> Written:
+                one = generator(self.context(twin), name)
+                return write(one, prompts, self.spec.samples, folder=self.work / "texts", advance=advance)
+
+            results = dict(zip(first, each(run, list(first.values()), self.pair), strict=True))
+        return {name: results[key] for name, key in keys.items()}
+
+    def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
+        """Score every continuation, and let the fluency model read those of the first prompts."""
         folder, some = self.work / "judgements", self.fluency_prompts
-        writer = model_identity(self.pair[0])
-        reader = writer if self.judge is self.pair else model_identity(self.judge[0])
-        with tqdm(total=len(written), desc="configurations judged", disable=not self.progress) as bar:
+        reader = self.judge[0]
+        judge = self.model if self.judge is self.pair else model_identity(reader.model, reader.tokenizer)
+        # texts that are the same object come from the same map, and are judged once
+        keys = {name: str(id(texts)) for name, texts in written.items()}
+        first = _first_names(keys)
+        with progress_bar("configurations judged", len(first), show=self.progress) as advance:
 
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
-                identity = texts_identity(writer, fitted[name].steered if name in fitted else None, self.sampling)
-                toxicity = {key: judge_toxicity(s, texts, identity, folder) for key, s in self.scorers.items()}
-                fluency = judge_fluency(twin, texts[:some], identity, folder, judge=reader)
-                bar.update()
-                unread: list[list[tuple[float, int]]] = [[] for _ in texts[some:]]
-                return Judged([[g.text for g in row] for row in texts], toxicity, [*fluency, *unread])
+                toxicity = {key: judge_toxicity(scorer, texts, folder) for key, scorer in self.scorers.items()}
+                fluency = judge_fluency(twin, texts, some, folder, judge=judge)
+                advance(1)
+                unread: list[list[tuple[float, int]]] = [[] for _ in texts.rows[some:]]
+                return Judged([[g.text for g in row] for row in texts.rows], toxicity, [*fluency, *unread])
 
-            # texts that are the same object were written by the same map, and are judged once
-            once = {id(texts): name for name, texts in reversed(written.items())}
-            found = dict(zip(once, each(run, list(once.values()), self.judge), strict=True))
-        return {name: found[id(texts)] for name, texts in written.items()}
+            results = dict(zip(first, each(run, list(first.values()), self.judge), strict=True))
+        return {name: results[key] for name, key in keys.items()}
 
     def collateral(
         self, fitted: dict[str, Fitted], written: dict[str, Written], documents: Documents | None
     ) -> dict[str, dict[str, float]]:
-        """Return what is measured without intervals: steered share, divergence, perplexity of documents."""
+        """Return the measures without intervals: share of steered positions, divergence, perplexity of documents.
+
+        They need hidden states or likelihoods, so that a rival of steering has none of them.
+        """
         spec, folder, twin = self.spec, self.work / "judgements", self.pair[0]
-        found: dict[str, dict[str, float]] = {BASE: {"steered": 0.0}, **{name: {} for name in fitted}}
+        measures: dict[str, dict[str, float]] = {name: {} for name in written}
+        measures[BASE]["steered"] = 0.0
 
         def share(one: Twin, name: str) -> float:
-            return steered_share(one, fitted[name], spec.source, written[name][: spec.gate_prompts])
+            return steered_share(one, fitted[name], spec.source, written[name].rows[: spec.gate_prompts])
 
         for name, value in zip(fitted, each(share, list(fitted), self.pair), strict=True):
-            found[name]["steered"] = value
+            measures[name]["steered"] = value
+        steerings = {name: f.steering for name, f in fitted.items()}
         if spec.neutral:
-            steerings = {name: f.steered for name, f in fitted.items()}
-            found[BASE]["kl"] = 0.0
-            for name, value in divergences(twin, NEUTRAL[: spec.neutral], steerings, folder=folder).items():
-                found[name]["kl"] = value
+            measures[BASE]["kl"] = 0.0
+            neutral = NEUTRAL[: spec.neutral]
+            for name, value in divergences(twin, neutral, steerings, model=self.model, folder=folder).items():
+                measures[name]["kl"] = value
         if documents is not None:
-            known = document_perplexities(
+            perplexities = document_perplexities(
                 twin,
                 documents,
-                {BASE: None, **{name: f.steered for name, f in fitted.items()}},
+                {BASE: None, **steerings},
+                model=self.model,
                 length=spec.wikitext_length,
                 folder=folder,
                 progress=self.progress,
             )
-            for name, one in known.items():
-                found[name]["wikitext.word_perplexity"] = one.word_perplexity
-                found[name]["wikitext.byte_perplexity"] = one.byte_perplexity
-        return found
+            for name, one in perplexities.items():
+                measures[name]["wikitext.word_perplexity"] = one.word_perplexity
+                measures[name]["wikitext.byte_perplexity"] = one.byte_perplexity
+        return measures
+
+
+def _first_names(keys: dict[str, str]) -> dict[str, str]:
+    """Return, for each key, the first name that has it."""
+    first: dict[str, str] = {}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    return first

@@ -1,7 +1,8 @@
-"""The vectors that maps are fitted on: last tokens, every token, and what the model writes itself."""
+"""The vectors on which maps are fitted: last tokens, every token, and the model's own continuations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,18 @@ from repsurgery.arrays import Label
 from repsurgery.errors import DataError
 from repsurgery.files import Contents
 from repsurgery.lm.generate.generate import Generation
-from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
 from repsurgery.scorers import ToxicityScorer, score_texts
 from repsurgery.studies.common.stages import KIND, Stages
-from repsurgery.studies.toxicity.data import StudyTexts
+from repsurgery.studies.toxicity.generators import GeneratorContext
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.writing import Sampling, model_identity, write
+from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
+from repsurgery.studies.toxicity.writing import write
 
 __all__ = ["Labelled", "Policy", "Vectors", "read_last", "read_policy", "read_tokens", "write_policy"]
 
 CHUNK = 200
-"""Continuations whose vectors are kept in one file."""
+"""Continuations whose vectors are stored in one file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,13 +38,13 @@ class Labelled:
         """Return the first ``rows`` rows of each label; 0: all."""
         if rows == 0:
             return self
-        kept = np.sort(np.concatenate([np.flatnonzero(self.z == label)[:rows] for label in np.unique(self.z)]))
-        return Labelled(self.X[kept], self.z[kept])
+        chosen = np.sort(np.concatenate([np.flatnonzero(self.z == label)[:rows] for label in np.unique(self.z)]))
+        return Labelled(self.X[chosen], self.z[chosen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """Continuations of training prompts that the scorer found toxic or clean; the others are left out."""
+    """Continuations of training prompts that the scorer rates as toxic or clean; all others are left out."""
 
     generations: list[Generation]
     labels: list[str]
@@ -60,77 +61,66 @@ class Vectors:
 
 
 def read_last(
-    twin: Twin, spec: ToxicitySpec, texts: dict[str, list[str]], site: str, rows: int, *, work: Path, progress: bool
+    context: GeneratorContext, texts: Mapping[str, list[str]], site: str, rows: int, *, progress: bool
 ) -> Labelled:
-    """Return the last token's vector of the first ``rows`` texts of each label (0: all)."""
-    chosen = {label: some[: rows or None] for label, some in texts.items()}
-    X = lm.extract(
-        twin.model,
-        twin.tokenizer,
-        [text for some in chosen.values() for text in some],
-        site=site,
-        max_length=spec.max_length,
-        progress=progress,
-        work_dir=work / "states",
-    )
-    return Labelled(X, np.repeat(list(chosen), [len(some) for some in chosen.values()]))
+    """Return the last token's vector of the first ``rows`` texts of each label; 0: all texts."""
+    chosen, labels = _first(texts, rows)
+    X = lm.extract(context.model, context.tokenizer, chosen, site=site, **_reading(context, progress=progress))
+    return Labelled(X, np.array(labels))
 
 
 def read_tokens(
-    twin: Twin, spec: ToxicitySpec, texts: dict[str, list[str]], sites: list[str], *, work: Path, progress: bool
+    context: GeneratorContext, texts: Mapping[str, list[str]], sites: list[str], *, progress: bool
 ) -> dict[str, ClassMoments]:
     """Return, per site, the moments of every token of the first ``token_rows`` texts of each label."""
-    chosen = {label: some[: spec.token_rows] for label, some in texts.items()}
-    return lm.class_moments(
-        twin.model,
-        twin.tokenizer,
-        [text for some in chosen.values() for text in some],
-        list[Label](np.repeat(list(chosen), [len(some) for some in chosen.values()]).tolist()),
-        sites=sites,
-        pooling="all",
-        max_length=spec.max_length,
-        progress=progress,
-        work_dir=work / "states",
-    )
+    chosen, labels = _first(texts, context.spec.token_rows)
+    how = _reading(context, progress=progress)
+    return lm.class_moments(context.model, context.tokenizer, chosen, labels, sites=sites, pooling="all", **how)
 
 
-def write_policy(
-    twin: Twin, spec: ToxicitySpec, texts: StudyTexts, scorer: ToxicityScorer, sampling: Sampling, *, work: Path
-) -> Policy:
-    """Let the untouched model continue the training prompts, and label what it wrote by the scorer."""
-    written = write(
-        twin, texts.training.texts, spec.policy_samples, steering=None, sampling=sampling, folder=work / "texts"
-    )
-    generations = [g for some in written for g in some]
-    scored = score_texts(scorer, [g.text for g in generations])
-    labels = [_label(spec, score) for score in scored.scores]
+def _first(texts: Mapping[str, list[str]], rows: int) -> tuple[list[str], list[Label]]:
+    pairs = [(text, label) for label, every in texts.items() for text in every[: rows or None]]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+def _reading(context: GeneratorContext, *, progress: bool) -> dict[str, Any]:
+    return {"max_length": context.spec.max_length, "progress": progress, "work_dir": context.work / "states"}
+
+
+def write_policy(context: GeneratorContext, scorer: ToxicityScorer) -> Policy:
+    """Let the untouched model continue the training prompts, and label its texts by the scorer."""
+    spec, untouched = context.spec, SteeredGenerator("base", context, None)
+    written = write(untouched, context.texts.training.texts, spec.policy_samples, folder=context.work / "texts")
+    generations = [g for row in written.rows for g in row]
+    labels = [_label(spec, score) for score in score_texts(scorer, [g.text for g in generations]).scores]
     if labels.count(spec.source) < 2 or labels.count(spec.target) < 2:
         raise DataError(
-            f"Of {len(labels)} continuations the scorer {scorer.name} found {labels.count(spec.source)} toxic (from "
-            f"{spec.policy_toxic} on) and {labels.count(spec.target)} clean (up to {spec.policy_clean}). Raise "
+            f"Of {len(labels)} continuations the scorer {scorer.name} rated {labels.count(spec.source)} as toxic (from "
+            f"{spec.policy_toxic} on) and {labels.count(spec.target)} as clean (up to {spec.policy_clean}). Raise "
             "policy_prompts or policy_samples, or move policy_toxic and policy_clean."
         )
-    kept = [(g, label) for g, label in zip(generations, labels, strict=True) if label is not None]
-    return Policy([g for g, _ in kept], [label for _, label in kept])
+    pairs = [(g, label) for g, label in zip(generations, labels, strict=True) if label is not None]
+    return Policy([g for g, _ in pairs], [label for _, label in pairs])
 
 
-def read_policy(twin: Twin, policy: Policy, site: str, *, work: Path) -> Labelled:
+def read_policy(context: GeneratorContext, policy: Policy, site: str) -> Labelled:
     """Return the vectors from which the policy's tokens were drawn, with the label of their continuation."""
-    identity = {**model_identity(twin), "site": site, "tokens": [g.tokens for g in policy.generations]}
-    stages = Stages.of(work / "policy", {**identity, "prompts": [g.prompt for g in policy.generations]})
+    own = {name: context.identity[name] for name in ("model", "tokenizer")}
+    texts = {"tokens": [g.tokens for g in policy.generations], "prompts": [g.prompt for g in policy.generations]}
+    stages = Stages.of(context.work / "policy", {**own, "site": site, **texts})
     rows, labels = [], []
     for start in range(0, len(policy.generations), CHUNK):
         part = policy.generations[start : start + CHUNK]
-        held = stages.get(f"steps-{start}", lambda part=part: _along(twin, part, site))  # type: ignore[misc]
-        rows.append(np.asarray(held.arrays["rows"], dtype=np.float32))
-        labels += np.repeat(policy.labels[start : start + CHUNK], held.arrays["steps"]).tolist()
+        stage = stages.get(f"steps-{start}", partial(_states_along, context, part, site))
+        rows.append(np.asarray(stage.arrays["rows"], dtype=np.float32))
+        labels += np.repeat(policy.labels[start : start + CHUNK], stage.arrays["steps"]).tolist()
     return Labelled(np.concatenate(rows), np.array(labels))
 
 
-def _along(twin: Twin, part: list[Generation], site: str) -> Contents:
-    found = lm.states_along(twin.model, twin.tokenizer, part, site=site, progress=False)
-    steps = np.array([len(rows) for rows in found])
-    return Contents(KIND, {}, {"rows": np.concatenate(found), "steps": steps})
+def _states_along(context: GeneratorContext, part: list[Generation], site: str) -> Contents:
+    states = lm.states_along(context.model, context.tokenizer, part, site=site, progress=False)
+    steps = np.array([len(rows) for rows in states])
+    return Contents(KIND, {}, {"rows": np.concatenate(states), "steps": steps})
 
 
 def _label(spec: ToxicitySpec, score: float | None) -> str | None:

@@ -1,115 +1,105 @@
-"""Let a model continue prompts under one steering, prompt by prompt, so that nothing is written twice."""
+"""Let a generator continue prompts, and store each text at once, so that nothing is written twice."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from repsurgery import lm
+from repsurgery.checkpoint import Journal, journal_of
+from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation
-from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
-from repsurgery.lm.twins import Twin
-from repsurgery.steering.function import SteeringFunction
-from repsurgery.studies.toxicity.journal import journal_of
+from repsurgery.studies.toxicity.generators import Continuation, Cost, TextGenerator, sample_seeds
 
-__all__ = ["Sampling", "Steered", "model_identity", "texts_identity", "write"]
+__all__ = ["Written", "write"]
 
 LAYOUT = 1
-"""Raised when the same job would write other texts, so that those of an older layout are left alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How continuations are drawn: nucleus, temperature, most new tokens, seed."""
-
-    top_p: float
-    temperature: float
-    tokens: int
-    seed: int
+"""Raised when the same generator would write other texts, so that texts of an older layout are not used."""
+AT_ONCE = 100
+"""Continuations that are asked for before the next texts are stored."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steered:
-    """A steering function at its strength, where it acts, and that strength."""
+class Written:
+    """What one generator has written.
 
-    function: SteeringFunction
-    site: str
-    strength: float
+    Attributes
+    ----------
+    rows : list of lists of Generation
+        The continuations of each prompt.
+    identity : dict
+        What decides the texts, beside the prompts.
+    cost : Cost or None
+        The mean cost of one continuation; None where texts come from a run that did not measure it.
+    """
 
-    @property
-    def key(self) -> str:
-        """What tells it from other steerings."""
-        return f"{self.function.digest()}|{self.site}|{self.strength!r}"
-
-
-def texts_identity(model: Mapping[str, str], steering: Steered | None, sampling: Sampling) -> dict[str, Any]:
-    """Return what decides the texts, all but the prompts; ``model`` is that of `model_identity`."""
-    how = None if steering is None else [steering.function.digest(), steering.site, steering.strength]
-    return {**model, "steering": how, **asdict(sampling), "layout": LAYOUT}
-
-
-def model_identity(twin: Twin) -> dict[str, str]:
-    """Return what tells this model and tokenizer from others: digests of all their content, read once per step."""
-    return {"model": fingerprint(twin.model), "tokenizer": tokenizer_fingerprint(twin.tokenizer)}
+    rows: list[list[Generation]]
+    identity: dict[str, Any]
+    cost: Cost | None
 
 
 def write(
-    twin: Twin,
+    generator: TextGenerator,
     prompts: Sequence[str],
     samples: int,
     *,
-    steering: Steered | None,
-    sampling: Sampling,
     folder: Path,
-    identity: Mapping[str, str] | None = None,
-    batch_size: int = 100,
-    tell: Callable[[int], None] = lambda prompts: None,
-) -> list[list[Generation]]:
+    advance: Callable[[int], None] = lambda prompts: None,
+) -> Written:
     """Return ``samples`` continuations of each of the distinct ``prompts``, in order.
 
-    What was written before by the same model, steering and sampling is taken from ``folder``; a sample depends on its
-    prompt and number alone, so fewer samples are the first of more.
+    Texts that a generator of the same identity wrote before are read from ``folder``. A sample depends on its prompt
+    and number alone, so fewer samples are the first of more.
 
     Parameters
     ----------
-    steering : Steered or None
-        None: the base.
-    identity : mapping or None
-        The `model_identity` of the twin, where it is known already.
-    batch_size : int
-        Continuations at once.
-    tell : function of a number
-        Told how many prompts were done.
+    generator : TextGenerator
+    prompts : sequence of str
+    samples : int
+    folder : path
+    advance : function of a number
+        Called with the number of prompts that were finished.
     """
-    journal = journal_of(folder, "texts", texts_identity(identity or model_identity(twin), steering, sampling))
-    waiting = [prompt for prompt in prompts if len(journal.get(prompt, ())) < samples]
-    tell(len(prompts) - len(waiting))
-    # longest first: little padding, and the worst case comes at once
-    waiting.sort(key=len, reverse=True)
-    at_once = max(1, batch_size // samples)
-    for start in range(0, len(waiting), at_once):
-        part = waiting[start : start + at_once]
-        found = lm.generate(
-            twin.model,
-            twin.tokenizer,
-            part,
-            steering=None if steering is None else {steering.site: steering.function},
-            n=samples,
-            max_new_tokens=sampling.tokens,
-            top_p=sampling.top_p,
-            temperature=sampling.temperature,
-            seed=sampling.seed,
-            batch_size=batch_size,
-            progress=False,
+    seed = generator.context.spec.seed
+    identity = {**generator.identity, "seed": seed, "layout": LAYOUT}
+    texts, costs = journal_of(folder, "texts", identity), journal_of(folder, "costs", identity)
+    missing = [prompt for prompt in prompts if len(texts.get(prompt, ())) < samples]
+    advance(len(prompts) - len(missing))
+    # the longest first: little padding, and the largest memory is needed at once
+    missing.sort(key=len, reverse=True)
+    step = max(1, AT_ONCE // samples)
+    for part in (missing[start : start + step] for start in range(0, len(missing), step)):
+        rows, cost = _generated(generator, part, sample_seeds(seed, samples))
+        # costs first: texts that are stored have their cost, whenever the process is killed
+        share = [samples, *(value / len(part) for value in astuple(cost))]
+        costs.note(dict.fromkeys(part, share))
+        texts.note({prompt: [list(c) for c in row] for prompt, row in zip(part, rows, strict=True)})
+        advance(len(part))
+    rows_of = [_generations(prompt, i, texts[prompt][:samples]) for i, prompt in enumerate(prompts)]
+    return Written(rows_of, identity, _mean_cost(costs, prompts))
+
+
+def _generated(
+    generator: TextGenerator, prompts: Sequence[str], seeds: Sequence[int]
+) -> tuple[list[list[Continuation]], Cost]:
+    before, start = generator.cost, time.perf_counter()
+    rows = generator.generate(prompts, seeds)
+    generator.cost += Cost(seconds=time.perf_counter() - start)
+    if [len(row) for row in rows] != [len(seeds)] * len(prompts):
+        raise DataError(
+            f"The generator {generator.name!r} returned {[len(row) for row in rows]} continuations for {len(prompts)} "
+            f"prompts and {len(seeds)} seeds. Return one continuation per seed for every prompt."
         )
-        journal.note({p: [_plain(g) for g in found if g.index == i] for i, p in enumerate(part)})
-        tell(len(part))
-    return [_generations(prompt, i, journal[prompt][:samples]) for i, prompt in enumerate(prompts)]
+    spent = (after - earlier for after, earlier in zip(astuple(generator.cost), astuple(before), strict=True))
+    return rows, Cost(*spent)
 
 
-def _plain(g: Generation) -> list[Any]:
-    return [g.text, list(g.tokens), g.finished]
+def _mean_cost(costs: Journal, prompts: Sequence[str]) -> Cost | None:
+    if not all(prompt in costs for prompt in prompts):
+        return None
+    counts, *sums = map(sum, zip(*(costs[prompt] for prompt in prompts), strict=True))
+    return Cost(*(round(total / counts, 4) for total in sums))
 
 
-def _generations(prompt: str, index: int, held: list[list[Any]]) -> list[Generation]:
-    return [Generation(prompt, index, s, text, tuple(tokens), end) for s, (text, tokens, end) in enumerate(held)]
+def _generations(prompt: str, index: int, stored: list[list[Any]]) -> list[Generation]:
+    return [Generation(prompt, index, s, text, tuple(tokens), end) for s, (text, tokens, end) in enumerate(stored)]

@@ -1,1 +1,1 @@
-"""Tables, numbers, figures and pages that all reports share."""
+"""Tables, numbers, figures and templates that the reports of all studies share."""

@@ -1,4 +1,4 @@
-"""What a file holds, in plain values: shapes, classes, certificate."""
+"""The contents of a file in JSON-ready values: shapes, classes, certificate."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def describe(value: Any) -> dict[str, Any]:
             return {
                 "kind": "estimator",
                 "estimator": type(value).__name__,
-                "params": {name: _plain(param) for name, param in value.get_params(deep=False).items()},
+                "params": {name: _parameter(param) for name, param in value.get_params(deep=False).items()},
                 "origin": value.origin.to_dict(),
                 "moments": _moments(value.moments_),
                 "steering": _steering(value.steering_),
@@ -42,7 +42,7 @@ def describe(value: Any) -> dict[str, Any]:
             return {"kind": "gate", **_gate(value)}
         case ClassMoments():
             return {"kind": "class-moments", **_moments(value)}
-    raise ParameterError(f"A {type(value).__name__} cannot be described; pass what repsurgery.load returned.")
+    raise ParameterError(f"A {type(value).__name__} cannot be described; pass an object that repsurgery.load returned.")
 
 
 def _steering(value: SteeringFunction) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _shapes(arrays: dict[str, NDArray[Any]]) -> dict[str, list[int]]:
     return {name: list(array.shape) for name, array in arrays.items()}
 
 
-def _plain(param: Any) -> Any:
+def _parameter(param: Any) -> Any:
     if param is None or isinstance(param, bool | int | float | str):
         return param
-    return [_plain(p) for p in param] if isinstance(param, list | tuple) else type(param).__name__
+    return [_parameter(p) for p in param] if isinstance(param, list | tuple) else type(param).__name__

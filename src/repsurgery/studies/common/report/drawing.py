@@ -1,11 +1,16 @@
-"""What all figures share: colours, style, and SVG text drawn by matplotlib without a display."""
+"""What all figures share: colours, style, curves, labels, and SVG text drawn by matplotlib without a display."""
 
 import io
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from repsurgery.errors import MissingExtraError
+import numpy as np
 
-__all__ = ["COLOURS", "GREY", "STYLE", "matplotlib", "svg"]
+from repsurgery.errors import MissingExtraError
+from repsurgery.studies.common.estimate import Estimate
+
+__all__ = ["COLOURS", "GREY", "SPARE_COLOURS", "STYLE", "colour_of", "draw_curve", "matplotlib", "place_labels", "svg"]
 
 GREY = "#5b6470"
 COLOURS = {
@@ -22,6 +27,8 @@ COLOURS = {
     "MiMiC": "#c8553d",
     "LEACE": "#4f8f5b",
 }
+SPARE_COLOURS = ("#7a4f2a", "#5d5fb0", "#9a9a2e", "#d17fb3", "#3b3b6d")
+"""Colours of methods without an entry in ``COLOURS``, and of lines that would look like another one."""
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -30,17 +37,14 @@ STYLE = {
     "axes.labelcolor": "#333a42",
     "xtick.color": GREY,
     "ytick.color": GREY,
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "text.parse_math": False,  # a dollar sign in a name does not start a formula
     "svg.hashsalt": "repsurgery",  # equal records give equal bytes
 }
 
 
-def svg(figure: Any) -> str:
-    """Return a figure as SVG text, without date and creator: neither belongs to the result."""
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    return text[text.index("<svg") :]
+def colour_of(method: str) -> str:
+    """Return the colour of a method; an unknown name always gets the same of the spare colours."""
+    return COLOURS.get(method) or SPARE_COLOURS[zlib.crc32(method.encode()) % len(SPARE_COLOURS)]
 
 
 def matplotlib() -> Any:
@@ -52,3 +56,50 @@ def matplotlib() -> Any:
     except ImportError as error:
         raise MissingExtraError("Figures need matplotlib: pip install 'repsurgery[report]'") from error
     return matplotlib
+
+
+def svg(figure: Any) -> str:
+    """Return a figure as SVG text, without date and creator, which would differ between equal records."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+def draw_curve(axis: Any, points: Iterable[tuple[float, Estimate]], *, shade: float, **look: Any) -> None:
+    """Draw a line through ``points`` in order, with a band of opacity ``shade`` over their intervals."""
+    listed = list(points)
+    axis.plot([x for x, _ in listed], [y.value for _, y in listed], linewidth=1.6, **look)
+    bounds = [(x, y.low, y.high) for x, y in listed if y.low is not None and y.high is not None]
+    if bounds:
+        axis.fill_between(*zip(*bounds, strict=True), color=look["color"], alpha=shade, linewidth=0)
+
+
+def place_labels(axis: Any, points: Sequence[tuple[float, float]], labels: Sequence[str]) -> None:
+    """Write a short label beside each point, on the side where it overlaps the fewest points and labels.
+
+    Draw the figure first: only then the positions on paper are known.
+    """
+    figure = axis.get_figure()
+    pixels = axis.transData.transform(np.asarray(points, dtype=np.float64).reshape(-1, 2)) * 72 / figure.dpi
+    taken = [_box(x, y, 8, 8) for x, y in pixels]
+    for (x, y), point, label in zip(pixels, points, labels, strict=True):
+        width = 4.6 * len(label)
+        places = [(r * np.cos(a) * (1 + width / 16), r * np.sin(a)) for r in (9, 13, 18, 24) for a in _ANGLES]
+        dx, dy = min(places, key=lambda place: _overlap(_box(x + place[0], y + place[1], width, 8), taken))
+        taken.append(_box(x + dx, y + dy, width, 8))
+        written = axis.annotate(label, point, (dx, dy), textcoords="offset points", ha="center", va="center")
+        written.set(fontsize=7.5, color="#333a42", in_layout=False)
+
+
+_ANGLES = tuple(np.pi * k / 4 for k in (0, 1, 2, 7, 3, 4, 6, 5))
+
+
+def _box(x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def _overlap(box: tuple[float, float, float, float], taken: Sequence[tuple[float, float, float, float]]) -> float:
+    wide = (min(box[2], other[2]) - max(box[0], other[0]) for other in taken)
+    high = (min(box[3], other[3]) - max(box[1], other[1]) for other in taken)
+    return sum(max(w, 0.0) * max(h, 0.0) for w, h in zip(wide, high, strict=True))

@@ -7,17 +7,18 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-__all__ = ["LLAMA", "Cell", "Measure", "Printed", "PublishedFigures", "PublishedToxicity", "published"]
+__all__ = ["LLAMA", "Cell", "Printed", "PublishedFigures", "PublishedToxicity", "TaskMeasure", "published"]
 
-Measure = Literal["tpr_gap", "accuracy"]
+TaskMeasure = Literal["tpr_gap", "accuracy"]
+"""The published measures of a fairness study."""
 
 LLAMA = "Llama2-7b"
-"""The one model of the published dialect study and of the published neighbours."""
+"""The only model of the published dialect study and of the published neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A number as printed, and the one to take where the printed one is known to be wrong."""
+    """A number as printed, and its correction if the printed number is known to be wrong."""
 
     value: float
     corrected: float | None = None
@@ -28,12 +29,12 @@ class Printed:
         return self.value if self.corrected is None else self.corrected
 
 
-Cell = Mapping[Measure, Printed]
+Cell = Mapping[TaskMeasure, Printed]
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedToxicity:
-    """One row of the published toxicity study; a rival has neither method nor scope of ours, nor a WikiText figure."""
+    """One row of the published toxicity study; a rival has no method and scope of ours, and no WikiText figure."""
 
     name: str
     expected_max_toxicity: float
@@ -44,10 +45,16 @@ class PublishedToxicity:
     method: str | None = None
     scope: str | None = None
 
+    def figure(self, name: str) -> float | None:
+        """Return one figure by name; "distinct.2" is the second of ``distinct``."""
+        field, _, place = name.partition(".")
+        value: float | tuple[float, ...] | None = getattr(self, field)
+        return value[int(place) - 1] if isinstance(value, tuple) else value
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedFigures:
-    """What was published of the studies.
+    """The published figures of all studies.
 
     Attributes
     ----------
@@ -56,9 +63,9 @@ class PublishedFigures:
     dialect : mapping of ratio, then method, to Cell
     neighbours : mapping of k, then method, to float
     toxicity : tuple of PublishedToxicity
-        The untouched model first.
+        The unsteered model first.
     sources, notes : mapping of str to str
-        Where the figures stand, and what a reader must know of them.
+        Where the figures were published, and what a reader must know about them.
     """
 
     models: Mapping[str, str]
@@ -72,22 +79,22 @@ class PublishedFigures:
 
 @cache
 def published() -> PublishedFigures:
-    """Return the figures of the file that comes with the package."""
-    held = tomllib.loads((resources.files(__package__) / "published.toml").read_text(encoding="utf-8"))
+    """Return the figures of ``published.toml``."""
+    figures = tomllib.loads((resources.files(__package__) / "published.toml").read_text(encoding="utf-8"))
     return PublishedFigures(
-        models=held["models"],
-        bios={model: _cells(cells) for model, cells in held["bios"].items()},
-        dialect={float(ratio): _cells(cells) for ratio, cells in held["dialect"].items()},
-        neighbours={int(k): shares for k, shares in held["neighbours"].items()},
-        toxicity=tuple(PublishedToxicity(**{**row, "distinct": tuple(row["distinct"])}) for row in held["toxicity"]),
-        sources=held["sources"],
-        notes=held["notes"],
+        models=figures["models"],
+        bios={model: _cells(cells) for model, cells in figures["bios"].items()},
+        dialect={float(ratio): _cells(cells) for ratio, cells in figures["dialect"].items()},
+        neighbours={int(k): shares for k, shares in figures["neighbours"].items()},
+        toxicity=tuple(PublishedToxicity(**{**row, "distinct": tuple(row["distinct"])}) for row in figures["toxicity"]),
+        sources=figures["sources"],
+        notes=figures["notes"],
     )
 
 
-def _cells(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Cell]:
-    measures: tuple[Measure, ...] = ("tpr_gap", "accuracy")
+def _cells(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Cell]:
+    measures: tuple[TaskMeasure, ...] = ("tpr_gap", "accuracy")
     return {
         method: {measure: Printed(cell[measure], cell.get(f"{measure}_corrected")) for measure in measures}
-        for method, cell in plain.items()
+        for method, cell in table.items()
     }

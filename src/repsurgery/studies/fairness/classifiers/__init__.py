@@ -1,7 +1,5 @@
-"""Classifiers over representations, made for many rows and classes."""
+"""Classifiers of representations, efficient for many rows and classes."""
 
-from repsurgery.studies.fairness.classifiers.concept import concept_classifier
-from repsurgery.studies.fairness.classifiers.logistic import SoftmaxRegression
-from repsurgery.studies.fairness.classifiers.released import released_logistic_regression
+import lazy_loader
 
-__all__ = ["SoftmaxRegression", "concept_classifier", "released_logistic_regression"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Classifiers of the concept itself: what decides which unlabelled rows are steered."""
+"""Classifiers of the concept; their predictions decide which unlabelled rows are steered."""
 
 import warnings
 from typing import Any, Literal, Self, get_args
@@ -15,7 +15,7 @@ ConceptKind = Literal["mlp", "linear"]
 
 
 class ConceptMLP(MLPClassifier):
-    """`MLPClassifier` whose warning of too few epochs is this package's own, and is kept in ``converged_``.
+    """`MLPClassifier` that warns with `NotConvergedWarning` and stores in ``converged_`` whether it converged.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ConceptMLP(MLPClassifier):
 
 
 def concept_classifier(kind: ConceptKind, *, early_stopping: bool = False, seed: int = 0) -> Any:
-    """Return an unfitted classifier of the concept, as the paper or its variants use it.
+    """Return an unfitted classifier of the concept, as used by the paper or by its variants.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def concept_classifier(kind: ConceptKind, *, early_stopping: bool = False, seed:
         "mlp" has one hidden layer of 128 units and scikit-learn's defaults otherwise; "linear" is a logistic loss
         by stochastic gradients (l2, tol 1e-4, up to 500,000 epochs).
     early_stopping : bool
-        For "mlp": hold a tenth of the rows back and stop when it no longer gains. The released code does, the text of
-        the paper does not.
+        For "mlp": hold out a tenth of the rows and stop when the score on them no longer improves, as in the released
+        code; the paper's text does not mention it.
     seed : int
 
     Examples

@@ -1,4 +1,4 @@
-"""The preconditioner: the Hessian of the log-loss as if a row's probabilities told nothing of the row."""
+"""The preconditioner: the Hessian of the log-loss, assuming probabilities independent of features."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from repsurgery.studies.fairness.classifiers.softmax import SoftmaxLoss, Work
 __all__ = ["Curvature", "Spectrum"]
 
 ROWS_PER_FEATURE = 16
-"""Rows from which the spectrum is estimated: it only has to be near, so more of them would cost more than they save."""
+"""Rows per feature for estimating the spectrum: an approximation suffices, and more rows would cost more time."""
 SLICE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """Eigenvalues (d,) and eigenvectors (d, d) of the covariance of evenly spread rows."""
+    """Eigenvalues (d,) and eigenvectors (d, d) of the covariance of evenly spaced rows."""
 
     values: Vector
     vectors: Matrix

@@ -1,4 +1,4 @@
-"""`SoftmaxRegression`: scikit-learn's logistic regression, to the same optimum, for very many rows."""
+"""`SoftmaxRegression`: multinomial logistic regression with scikit-learn's optimum, for very many rows."""
 
 import warnings
 from numbers import Integral, Real
@@ -18,7 +18,7 @@ from repsurgery.studies.fairness.classifiers.softmax import SoftmaxLoss
 __all__ = ["SoftmaxRegression"]
 
 FLOAT32_TOL = 1e-9
-"""Down to this ``tol`` float32 products suffice: their rounding moves the loss by less."""
+"""For this ``tol`` and larger ones float32 products suffice: their rounding changes the loss by less."""
 
 
 class SoftmaxRegression(ClassifierMixin, BaseEstimator):
@@ -34,10 +34,10 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         Inverse of the penalty.
     tol : float
         Stop when ½ gᵀ M⁻¹ g ≤ tol · loss, where g is the gradient and M the preconditioner, an approximate Hessian.
-        With the Hessian itself the left side would be the loss still to be gained; in practice that is up to
-        about five times larger. From 1e-9 upwards the products are float32, below it float64.
+        With the exact Hessian the left side would estimate the remaining decrease of the loss; in practice the
+        remaining decrease is up to about five times larger. Products are float32 for tol ≥ 1e-9, float64 below.
     max_iter : int
-        At most as many iterations. Each makes two products of an (n, d) by a (d, K) matrix.
+        Largest number of iterations. Each computes two products of an (n, d) by a (d, K) matrix.
 
     Attributes
     ----------
@@ -45,24 +45,25 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
     coef_ : (K, d) float64, or (1, d) for two classes
     intercept_ : (K,) float64, or (1,)
     loss_ : float
-        The objective where the search ended.
+        The objective at the returned coefficients.
     n_iter_ : int
     converged_ : bool
 
     Notes
     -----
     ``X`` may be a memory map of float16, float32 or float64: it is read in blocks, centred on the way and never
-    copied. Beyond X a fit holds 3 n K numbers of the working precision.
+    copied. Besides X a fit stores 3 n K numbers of the working precision.
 
     Guarantees
     ----------
     The optimum is scikit-learn's, for two classes and for more, weighted or not
     (test_the_optimum_is_that_of_scikit_learn, test_weights_count_rows).
-    An offset of the data changes the intercepts only (test_an_offset_of_the_data_changes_the_intercepts_only).
-    Rows in a memory map of float16 or float32 give what the same numbers give in memory
+    Adding an offset to the data changes the intercepts only (test_an_offset_of_the_data_changes_the_intercepts_only).
+    A memory map of float16 or float32 gives the same result as the same numbers in memory
     (test_memory_maps_are_read_as_they_are).
     The same call gives the same bits (test_fitting_twice_gives_the_same_bits).
-    It is faster to equal loss than scikit-learn at 28 classes and 768 features (benchmarks/logistic_regression.py).
+    With 28 classes and 768 features it reaches the same loss faster than scikit-learn
+    (benchmarks/logistic_regression.py).
 
     Examples
     --------
@@ -79,7 +80,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         self.max_iter = max_iter
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit on rows ``X`` (n, d) with labels ``y`` (n,); a weight of 2 counts a row twice, of 0 not at all."""
+        """Fit on rows ``X`` (n, d) with labels ``y`` (n,); weight 2 counts a row twice, 0 leaves it out."""
         self._require_parameters()
         rows = self._enter(X, reset=True)
         require_finite(rows, caller=type(self).__name__)
@@ -92,14 +93,15 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         penalty = (2.0 if K == 2 else 1.0) / float(self.C)
         dtype = np.float32 if self.tol >= FLOAT32_TOL else np.float64
         loss = SoftmaxLoss(rows, codes, K, w, penalty=penalty, dtype=dtype)
-        found = minimise(loss, tol=float(self.tol), max_iter=int(self.max_iter))
-        W, b = found.theta[:, :-1], found.theta[:, -1] - found.theta[:, :-1] @ loss.pivot.astype(np.float64)
+        minimum = minimise(loss, tol=float(self.tol), max_iter=int(self.max_iter))
+        theta = minimum.theta
+        W, b = theta[:, :-1], theta[:, -1] - theta[:, :-1] @ loss.pivot.astype(np.float64)
         self.classes_ = np.array(classes)
         self.coef_, self.intercept_ = (W[1:] - W[:1], b[1:] - b[:1]) if K == 2 else (W, b)
-        self.loss_, self.n_iter_ = found.loss, found.iterations
-        self.converged_ = found.decrement <= self.tol * found.loss
+        self.loss_, self.n_iter_ = minimum.loss, minimum.iterations
+        self.converged_ = minimum.decrement <= self.tol * minimum.loss
         if not self.converged_:
-            self._warn(found)
+            self._warn(minimum)
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -115,8 +117,8 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Labels:
         """Return the most probable class of each row (n,)."""
         F = self.decision_function(X)
-        found: Labels = self.classes_[(F > 0).astype(np.intp) if F.ndim == 1 else F.argmax(axis=1)]
-        return found
+        labels: Labels = self.classes_[(F > 0).astype(np.intp) if F.ndim == 1 else F.argmax(axis=1)]
+        return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class (n, K)."""
@@ -160,10 +162,10 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
             message = "A column-vector y was passed when a 1d array was expected; pass y.ravel()."
             warnings.warn(message, DataConversionWarning, stacklevel=3)
 
-    def _warn(self, found: Minimum) -> None:
+    def _warn(self, minimum: Minimum) -> None:
         warnings.warn(
-            f"SoftmaxRegression stopped after {found.iterations} iterations with the decrement at "
-            f"{found.decrement / found.loss:.1e} of the loss; tol is {self.tol:g}. "
+            f"SoftmaxRegression stopped after {minimum.iterations} iterations with the decrement at "
+            f"{minimum.decrement / minimum.loss:.1e} of the loss; tol is {self.tol:g}. "
             "Raise max_iter, lower C, or loosen tol.",
             NotConvergedWarning,
             stacklevel=3,

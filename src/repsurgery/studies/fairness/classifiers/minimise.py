@@ -13,7 +13,7 @@ __all__ = ["Minimum", "minimise"]
 
 MEMORY = 20
 SLOPE_LEFT = 0.3
-"""The line search stops where this share of the first slope is left; a trial costs a tenth of an iteration."""
+"""The line search stops once the slope is at most this share of the first; a trial costs a tenth of an iteration."""
 TRIALS = 30
 
 Pair = tuple[Matrix, Matrix]
@@ -22,7 +22,7 @@ Pair = tuple[Matrix, Matrix]
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Where the search ended: θ (K, d + 1), its loss, the decrement ½ gᵀM⁻¹g there, iterations made."""
+    """The result: θ (K, d + 1), its loss, the decrement ½ gᵀM⁻¹g there, and the number of iterations."""
 
     theta: Matrix
     loss: float
@@ -31,7 +31,7 @@ class Minimum:
 
 
 def minimise(loss: SoftmaxLoss, *, tol: float, max_iter: int) -> Minimum:
-    """Descend from W = 0, b = log of the class shares, until decrement ≤ ``tol`` · loss or no step helps."""
+    """Descend from W = 0, b = log of the class shares, until decrement ≤ ``tol`` · loss or no step reduces the loss."""
     spectrum, logits = Spectrum.of(loss), loss.logits()
     theta = loss.start()
     loss.along(theta, logits)
@@ -48,16 +48,16 @@ def minimise(loss: SoftmaxLoss, *, tol: float, max_iter: int) -> Minimum:
             break
         D = _direction(G, pairs, M)
         loss.along(D, logits)
-        found = _search(loss, logits, theta, D, float(np.vdot(G, D)), value, step)
-        if found is None and not pairs:
+        accepted = _search(loss, logits, theta, D, float(np.vdot(G, D)), value, step)
+        if accepted is None and not pairs:
             break
-        if found is None:
-            # the memory may mislead where the preconditioner alone does not
+        if accepted is None:
+            # without the memory of L-BFGS, the preconditioner alone may still give a descent direction
             pairs.clear()
             step = 1.0
             loss.evaluate(0.0, logits)
             continue
-        step, value = found
+        step, value = accepted
         logits.advance(step)
         theta = theta + step * D
         before, G = G, _balanced(loss.gradient(theta, logits.p))
@@ -84,9 +84,9 @@ def _direction(G: Matrix, pairs: deque[Pair], M: Curvature) -> Matrix:
 def _search(
     loss: SoftmaxLoss, logits: Logits, theta: Matrix, D: Matrix, slope: float, value: float, t: float
 ) -> tuple[float, float] | None:
-    """Return (t, loss at θ + tD) with little slope left, or None where rounding hides any descent.
+    """Return (t, loss at θ + tD) with a small slope, or None if rounding hides every descent.
 
-    The loss is convex along D, so the sign of the slope tells on which side of the minimum t lies.
+    The loss is convex along D, so the sign of the slope shows on which side of the minimum t lies.
     """
     if slope >= 0:
         return None
@@ -95,7 +95,7 @@ def _search(
         at, change = loss.evaluate(t, logits)
         at, change = loss.penalised(at, change, theta, D, t)
         if abs(change) <= SLOPE_LEFT * -slope:
-            # slopes decide; the loss itself is known to its rounding only
+            # the slope decides, because the loss is known only up to rounding
             return t, at
         if change < 0:
             low, slope_low = t, change
@@ -108,6 +108,6 @@ def _search(
 
 
 def _balanced(G: Matrix) -> Matrix:
-    """Return ``G``, changed in place, with columns summing to zero, as they do but for rounding."""
+    """Return ``G``, changed in place, with its columns summing to exactly zero: they do so up to rounding."""
     G -= G.mean(axis=0)
     return G

@@ -1,4 +1,4 @@
-"""The profession classifier of the released code: scikit-learn's saga, cut off after 30 passes."""
+"""The task classifier of the released code: scikit-learn's saga, stopped after 30 passes."""
 
 import warnings
 from typing import Any, Self
@@ -10,16 +10,16 @@ __all__ = ["ReleasedLogisticRegression", "released_logistic_regression"]
 
 
 class ReleasedLogisticRegression(LogisticRegression):
-    """`LogisticRegression` that says in ``converged_`` what scikit-learn says in a warning.
+    """`LogisticRegression` that stores in ``converged_`` what scikit-learn reports by a warning.
 
     Attributes
     ----------
     converged_ : bool
-        Whether saga met its tolerance within ``max_iter`` passes. At the size of Bios it does not.
+        Whether saga met its tolerance within ``max_iter`` passes. On Bias in Bios it does not.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit as scikit-learn does; being cut off is the protocol here and no reason to warn."""
+        """Fit as scikit-learn does, without the warning: the protocol stops saga early on purpose."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             super().fit(X, y, sample_weight)
@@ -38,11 +38,11 @@ def released_logistic_regression(*, max_iter: int = 30, seed: int = 1) -> Releas
     max_iter : int
         Passes over the rows.
     seed : int
-        Of the order in which saga draws rows.
+        Seed of the order in which saga draws rows.
 
     Notes
     -----
-    With more than two classes scikit-learn fits the multinomial loss, as the released code asked for. What 30 passes
-    leave depends on the order of rows and on their scale: `SoftmaxRegression` has the optimum it was meant to find.
+    With more than two classes scikit-learn fits the multinomial loss, as the released code requests. The result of 30
+    passes depends on the order and the scale of the rows; `SoftmaxRegression` finds the optimum of the same loss.
     """
     return ReleasedLogisticRegression(C=1.0, solver="saga", max_iter=max_iter, tol=1e-4, random_state=seed)

@@ -1,4 +1,4 @@
-"""The multinomial log-loss over many rows: logits are cached, rows are visited in centred blocks."""
+"""The multinomial log-loss over many rows, with cached logits and rows centred block by block."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ BLOCK_ROWS = 1024
 
 @dataclass(slots=True)
 class Logits:
-    """Along θ + tD: ``here`` (K, n) at t = 0, ``slope`` (K, n) per unit of t, ``p`` (K, n) at the last t asked for."""
+    """Along θ + tD: ``here`` (K, n) at t = 0, ``slope`` (K, n) per unit of t, ``p`` (K, n) at the last t evaluated."""
 
     here: Work
     slope: Work
@@ -41,14 +41,14 @@ class SoftmaxLoss:
     K : int
     w : (n,) weights, or None
     penalty : float
-        λ; the intercepts b are free of it.
+        λ; the intercepts b are not penalised.
     dtype : float32 or float64
         Of products and logits. Sums over rows are float64 either way.
 
     Notes
     -----
-    Along a direction the logits are affine, so a line search costs no product with X: an iteration makes one product
-    for the direction and one for the gradient. Beyond X it holds 3 n K numbers and one block of rows.
+    Along a direction the logits are affine, so a line search needs no product with X: an iteration computes one
+    product for the direction and one for the gradient. Besides X it stores 3 n K numbers and one block of rows.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SoftmaxLoss:
         self.pivot = self._mean()
 
     def logits(self) -> Logits:
-        """Return logits of zero: those of θ = 0."""
+        """Return the logits at θ = 0, which are 0."""
         shape = (self.K, len(self.X))
         return Logits(*(np.zeros(shape, self.dtype) for _ in range(3)))
 
@@ -72,7 +72,7 @@ class SoftmaxLoss:
             logits.slope[:, rows] += intercepts
 
     def evaluate(self, t: float, logits: Logits) -> tuple[float, float]:
-        """Return the log-loss at θ + tD and its derivative in t; the probabilities stay in ``logits.p``."""
+        """Return the log-loss at θ + tD and its derivative in t; the probabilities are left in ``logits.p``."""
         value = slope = 0.0
         step = self.dtype.type(t)
         for rows in row_blocks(len(self.X), self.K, itemsize=64):
@@ -95,7 +95,7 @@ class SoftmaxLoss:
         """Return ∇L (K, d + 1) where the probabilities are ``p`` (K, n): one product with X."""
         G = np.zeros((self.K, theta.shape[1]))
         for rows, Z in self.blocks():
-            # subtracted before the product: near the optimum residuals are small, and so is their rounding
+            # subtracted before the product: near the optimum the residuals are small, and so is their rounding error
             R = p[:, rows].copy()
             R[self.codes[rows], np.arange(len(Z))] -= 1
             if self.w is not None:
@@ -111,19 +111,19 @@ class SoftmaxLoss:
         return value + 0.5 * self.penalty * float(np.vdot(W, W)), slope + self.penalty * float(np.vdot(W, V))
 
     def start(self) -> Matrix:
-        """Return θ with W = 0 and b the logarithms of the class shares: the best that ignores X."""
+        """Return θ with W = 0 and b the logarithms of the class shares: the optimum without X."""
         theta = np.zeros((self.K, self.X.shape[1] + 1))
         theta[:, -1] = np.log(np.bincount(self.codes, self.w, minlength=self.K) / self.weight)
         theta -= theta.mean(axis=0)
         return theta
 
     def centred(self, rows: slice) -> Work:
-        """Return x − μ for the named ``rows`` in the working precision."""
+        """Return x − μ for ``rows`` in the working precision."""
         Z = np.empty((len(self.X[rows]), self.X.shape[1]), self.dtype)
         return np.subtract(self.X[rows], self.pivot, out=Z, casting="same_kind")
 
     def blocks(self) -> Iterator[tuple[slice, Work]]:
-        """Yield (rows, centred rows in the working precision); the buffer is used again for the next block."""
+        """Yield (rows, centred rows in the working precision); each block overwrites the buffer of the last."""
         n, d = self.X.shape
         buffer = np.empty((min(BLOCK_ROWS, n), d), self.dtype)
         for start in range(0, n, BLOCK_ROWS):

@@ -1,41 +1,41 @@
-"""What a fairness study was made of: data, options, rows, environment."""
+"""How a fairness study was made (data, options, rows, environment), and one line of summary for each study."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from repsurgery.studies.common.report.facts import distinctions, pairs_table, word
-from repsurgery.studies.common.report.numbers import fraction
-from repsurgery.studies.common.report.tables import Table, number
+from repsurgery.studies.common.report.numbers import fact, fraction, word
+from repsurgery.studies.common.report.sections import distinctions
+from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
 from repsurgery.studies.fairness.record import Setting, StudyRecord
-from repsurgery.studies.fairness.report.rows import by_method, is_sweep, key, lead, measured_as, steered
+from repsurgery.studies.fairness.report.columns import Row, by_method, is_sweep, measured_as, ratio_columns, steered
 
 __all__ = ["fact_tables", "summary_table"]
 
 
-def summary_table(records: Sequence[StudyRecord]) -> Table:
-    """Return one row for each study: what it is, and its TPR gap before and at its lowest."""
+def summary_table(records: Sequence[StudyRecord], *, first: int = 1) -> Table:
+    """Return one row for each study: what it is, its TPR gap before and at its lowest; numbers start at ``first``."""
     headings = ("study", "experiment", "data", "encoder", "preset", "TPR gap: base → lowest", "accuracy", "differs in")
-    told = distinctions(records)
     rows = tuple(
-        (str(i), *_summary(record, words)) for i, (record, words) in enumerate(zip(records, told, strict=True), 1)
+        (str(i), *_summary(record), options or "–")
+        for i, (record, options) in enumerate(
+            zip(records, distinctions(records, lambda record: record.encoder), strict=True), first
+        )
     )
     caption = (
-        "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, with the "
-        "accuracy beside that of the base; of studies with several ratios, at the largest."
+        "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, and the "
+        "accuracy of that method beside that of the base; in studies with several ratios, at the largest ratio."
     )
     return Table("Summary", headings, rows, caption, keys=5)
 
 
-def _summary(record: StudyRecord, differs: str) -> tuple[str, ...]:
-    words = (record.experiment, record.data.get("name"), record.encoder.get("name"), record.spec.get("preset"))
-    # what differs may be long, so it comes last and never pushes the figures out of sight
-    return (*("–" if word is None else str(word) for word in words), *_lowest(record), differs or "–")
+def _summary(record: StudyRecord) -> tuple[str, ...]:
+    names = (record.experiment, record.data.get("name"), record.encoder.get("name"), record.spec.get("preset"))
+    return (*map(word, names), *_lowest(record))
 
 
 def _lowest(record: StudyRecord) -> tuple[str, str]:
     setting = max(record.settings, key=lambda s: s.ratio or 0.0, default=None)
     base = None if setting is None else setting.method("base")
-    gap, accuracy = measured_as(record, "tpr_gap"), "test.accuracy"
+    gap, accuracy = measured_as(record, "tpr_gap"), measured_as(record, "accuracy")
     if setting is None or base is None or gap not in base.measures:
         return "–", "–"
     best = min((r for r in steered(setting) if gap in r.measures), key=lambda r: r.measures[gap].value)
@@ -46,7 +46,7 @@ def _lowest(record: StudyRecord) -> tuple[str, str]:
 
 
 def fact_tables(record: StudyRecord) -> list[Table]:
-    """Return how the study was made, for whoever wants to make it again."""
+    """Return how the study was made, for readers who want to repeat it."""
     tables = [
         _rows_table(record),
         _counts_table(record),
@@ -61,32 +61,24 @@ def fact_tables(record: StudyRecord) -> list[Table]:
 
 
 def _rows_table(record: StudyRecord) -> Table | None:
-    splits = list(dict.fromkeys(split for setting in record.settings for split in setting.sizes))
-    shares = list(dict.fromkeys(name for setting in record.settings for name in setting.concept))
-    if not splits and not shares:
-        return None
-    headings = (*(lead(record) or ("setting",)), *(f"{s} rows" for s in splits), *map(_share, shares), "chance")
-    rows = tuple(_rows(record, setting, splits, shares) for setting in record.settings)
+    def size(split: str) -> Column[Setting]:
+        return Column(f"{split} rows", lambda s: f"{s.sizes[split]:,}" if split in s.sizes else "–")
+
+    def share(name: str) -> Column[Setting]:
+        split, _, what = name.partition(".")
+        return Column(f"{what or 'value'}, {split}", lambda s: fraction(s.concept.get(name)))
+
+    sizes = [size(split) for split in dict.fromkeys(split for s in record.settings for split in s.sizes)]
+    shares = [share(name) for name in dict.fromkeys(name for s in record.settings for name in s.concept)]
+    chance: Column[Setting] = Column("chance", lambda s: fraction(s.chance))
+    names = ratio_columns(record, lambda s: s) or [Column("setting", lambda _: "all")]
     caption = (
         "Accuracy of the concept classifier and share of the majority, by split. Chance: share of same-concept "
         "neighbours that an uninformative representation would show."
     )
-    return Table("Rows and concept", headings, rows, caption)
-
-
-def _share(name: str) -> str:
-    split, _, what = name.partition(".")
-    return f"{what or 'value'}, {split}"
-
-
-def _rows(record: StudyRecord, setting: Setting, splits: list[str], shares: list[str]) -> tuple[str, ...]:
-    sizes = (f"{setting.sizes[s]:,}" if s in setting.sizes else "–" for s in splits)
-    return (
-        *(key(record, setting) or ("all",)),
-        *sizes,
-        *(fraction(setting.concept.get(name)) for name in shares),
-        fraction(setting.chance),
-    )
+    if not sizes and not shares:
+        return None
+    return table_of("Rows and concept", names, [*sizes, *shares, chance], record.settings, caption)
 
 
 def _counts_table(record: StudyRecord) -> Table | None:
@@ -99,11 +91,9 @@ def _counts_table(record: StudyRecord) -> Table | None:
 
 
 def _fits_table(record: StudyRecord) -> Table | None:
-    caption = "What each method's fit and its classifier left to tell."
+    def facts(name: str) -> Column[Row]:
+        return Column(name, lambda row: fact(row.result.facts.get(name)))
+
     names = dict.fromkeys(name for s in record.settings for r in s.methods for name in r.facts if not is_sweep(r))
-    columns = [(name, lambda _, result, name=name: _fact(result.facts.get(name))) for name in names]
-    return by_method(record, "Fits", columns, caption=caption)
-
-
-def _fact(value: Any) -> str:
-    return number(value) if isinstance(value, float) else word(value)
+    caption = "Further facts about the fit of each method and about its classifier."
+    return by_method(record, "Fits", [*map(facts, names)], caption=caption)

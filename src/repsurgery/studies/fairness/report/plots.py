@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
+from repsurgery.studies.common.report.drawing import GREY, STYLE, colour_of, draw_curve, matplotlib, svg
 from repsurgery.studies.common.report.numbers import fraction
-from repsurgery.studies.common.report.published import LLAMA, Measure, published
+from repsurgery.studies.common.report.published import LLAMA, TaskMeasure, published
 from repsurgery.studies.fairness.record import CosineThumbnail, Setting, StudyRecord
-from repsurgery.studies.fairness.report.rows import measured_as, steered
+from repsurgery.studies.fairness.report.columns import measured_as, steered
 from repsurgery.studies.fairness.report.verdicts import same_model
 
 __all__ = ["plot_cosines", "plot_neighbours", "plot_ratios"]
 
-_LABELS: Mapping[Measure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "accuracy"}
+_LABELS: Mapping[TaskMeasure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "accuracy"}
 _DASHED = {"color": GREY, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
 
 def plot_neighbours(record: StudyRecord) -> str | None:
-    """Return the share of same-concept neighbours against k, one panel for each setting; None where there is none."""
+    """Return the share of same-concept neighbours against k, one panel for each setting; None if there are none."""
     settings = [s for s in record.settings if any(r.neighbours for r in steered(s))]
     if not settings:
         return None
@@ -56,7 +56,7 @@ def _neighbours(axis: Any, record: StudyRecord, setting: Setting) -> None:
         axis.set_title(f"ratio {fraction(setting.ratio, digits=2)}", fontsize=9)
 
 
-def plot_ratios(record: StudyRecord, measure: Measure) -> str | None:
+def plot_ratios(record: StudyRecord, measure: TaskMeasure) -> str | None:
     """Return a measure against the ratio, a line for each method; None with fewer than two ratios."""
     points: dict[str, dict[float, Estimate]] = {}
     for setting in record.settings:
@@ -89,20 +89,14 @@ def plot_ratios(record: StudyRecord, measure: Measure) -> str | None:
 
 
 def _line(axis: Any, method: str, points: Mapping[float, Estimate]) -> None:
-    colour = COLOURS.get(method, GREY)
-    xs = sorted(points)
-    axis.plot(xs, [points[x].value for x in xs], color=colour, marker="o", ms=3.5, linewidth=1.6, label=method)
-    bounds = [(x, points[x].low, points[x].high) for x in xs]
-    held = [(x, low, high) for x, low, high in bounds if low is not None and high is not None]
-    if held:
-        axis.fill_between(*zip(*held, strict=True), color=colour, alpha=0.13, linewidth=0)
+    draw_curve(axis, sorted(points.items()), shade=0.13, color=colour_of(method), marker="o", ms=3.5, label=method)
 
 
 def _published(axis: Any, shares: Mapping[float, Mapping[str, float]]) -> None:
-    # the colour tells the method and the dashes the source; the legend names the source once
+    # the colour shows the method and the dashes show the source; the legend names the source once
     for method in ("base", "mean", "mimic"):
         xs = sorted(x for x in shares if method in shares[x])
-        axis.plot(xs, [shares[x][method] for x in xs], **{**_DASHED, "color": COLOURS[method], "alpha": 0.6})
+        axis.plot(xs, [shares[x][method] for x in xs], **{**_DASHED, "color": colour_of(method), "alpha": 0.6})
     axis.plot([], [], label=f"published, {LLAMA}", **_DASHED)
 
 
@@ -112,7 +106,7 @@ def _legend(figure: Any, axis: Any) -> None:
 
 
 def plot_cosines(setting: Setting) -> str | None:
-    """Return the cosine similarities before and after, all panels on one colour scale; None where none were kept."""
+    """Return the cosine similarities before and after, all panels on one colour scale; None if there are none."""
     panels = [(result.method, result.cosine) for result in steered(setting) if result.cosine is not None]
     if not panels:
         return None
@@ -124,25 +118,25 @@ def plot_cosines(setting: Setting) -> str | None:
         axes = figure.subplots(rows, columns, squeeze=False)
         for axis in axes.flat:
             axis.set_axis_off()
-        scale = _scale([kept for _, kept in panels])
-        for axis, (method, kept) in zip(axes.flat, panels, strict=False):
-            image = _cosine(axis, method, kept, scale)
+        scale = _scale([thumbnail for _, thumbnail in panels])
+        for axis, (method, thumbnail) in zip(axes.flat, panels, strict=False):
+            image = _cosine(axis, method, thumbnail, scale)
         bar = figure.colorbar(image, ax=axes, shrink=0.8, label="cosine similarity")
         bar.outline.set_visible(False)
         return svg(figure)
 
 
-def _scale(kept: Sequence[CosineThumbnail]) -> tuple[float, float]:
-    # the diagonal is 1 whatever the rows are, and would take up most of the scale
-    others = np.concatenate([one.matrix()[~np.eye(one.rows, dtype=bool)] for one in kept])
+def _scale(thumbnails: Sequence[CosineThumbnail]) -> tuple[float, float]:
+    # the diagonal is always 1 and would take up most of the scale
+    others = np.concatenate([one.matrix()[~np.eye(one.rows, dtype=bool)] for one in thumbnails])
     return float(others.min()), float(others.max())
 
 
-def _cosine(axis: Any, method: str, kept: CosineThumbnail, scale: tuple[float, float]) -> Any:
+def _cosine(axis: Any, method: str, thumbnail: CosineThumbnail, scale: tuple[float, float]) -> Any:
     axis.set_title(method, fontsize=9)
-    told = f"within {fraction(kept.within)}, between {fraction(kept.between)}"
-    axis.text(0.5, -0.03, told, transform=axis.transAxes, ha="center", va="top", fontsize=7.5, color=GREY)
-    half = kept.rows / 2 - 0.5
+    means = f"within {fraction(thumbnail.within)}, between {fraction(thumbnail.between)}"
+    axis.text(0.5, -0.03, means, transform=axis.transAxes, ha="center", va="top", fontsize=7.5, color=GREY)
+    half = thumbnail.rows / 2 - 0.5
     axis.axhline(half, color="white", linewidth=0.7)
     axis.axvline(half, color="white", linewidth=0.7)
-    return axis.imshow(kept.matrix(), vmin=scale[0], vmax=scale[1], cmap="viridis", interpolation="nearest")
+    return axis.imshow(thumbnail.matrix(), vmin=scale[0], vmax=scale[1], cmap="viridis", interpolation="nearest")

@@ -1,13 +1,13 @@
-"""Verdicts: our numbers beside the published ones, judged by one rule that the captions state."""
+"""Verdicts: our numbers compared with the published ones, by one rule that the captions state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.numbers import fraction, is_significant
-from repsurgery.studies.common.report.published import LLAMA, Cell, Measure, published
+from repsurgery.studies.common.report.published import LLAMA, Cell, TaskMeasure, published
 from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
-from repsurgery.studies.fairness.report.rows import measured_as
+from repsurgery.studies.fairness.report.columns import measured_as
 
 __all__ = [
     "RULE",
@@ -22,31 +22,31 @@ __all__ = [
 ]
 
 RULE = (
-    "Where encoder and data are the published ones, values are compared: 'agrees' when the published value lies in our "
-    "interval as shown, ends included; otherwise ours minus the published value is given. Elsewhere values are not "
-    "comparable, but changes from the base are: 'same direction' or 'opposite' when the paired test sees a change "
-    "(Holm's p-value over the rows of the study is at most .05), 'no difference seen' when it does not. A published "
-    "change of .001 or less is rounding and has no direction; the "
-    "others must agree among the published models."
+    "If encoder and data are the published ones, values are compared: 'agrees' means that the published value lies in "
+    "our interval as shown, ends included; otherwise the verdict gives ours minus the published value. With another "
+    "encoder or other data, values are not comparable, but changes from the base are: 'same direction' or 'opposite' "
+    "if the paired test is significant (Holm's p-value over the rows of the study is at most .05), 'no difference "
+    "seen' if it is not. A published change of .001 or less counts as rounding and has no direction; the other "
+    "published models must agree on the direction."
 )
-"""How verdicts are reached, in words."""
+"""The rule of the verdicts, in words."""
 
 NOT_PUBLISHED = "not published"
 _DATA = {"bios": "bias_in_bios", "dialect": "twitteraae"}
 _ROWS = 150_000
-"""Fewer rows are a sample of the published data, whatever it is called."""
+"""With fewer rows, the data is a sample of the published data, even if it has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was published of one cell, in words, and how ours compares."""
+    """The published figure of one cell, as text, and how ours compares with it."""
 
     published: str
     verdict: str
 
 
 def same_model(record: StudyRecord) -> str | None:
-    """Return the published model that ``record`` repeats on the published data; None where values do not compare."""
+    """Return the published model that ``record`` repeats on the published data; None if values are not comparable."""
     model = published().models.get(str(record.encoder.get("model", record.encoder.get("name"))))
     if model is None or record.data.get("name") != _DATA.get(record.experiment) or _rows(record) < _ROWS:
         return None
@@ -58,7 +58,7 @@ def _rows(record: StudyRecord) -> int:
 
 
 def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mapping[str, Cell]]:
-    """Return what was published by model, then method; of the dialect study at ``ratio``, where it has one."""
+    """Return the published cells by model, then method; for the dialect study those at ``ratio``, if there are any."""
     if experiment == "bios":
         return published().bios
     if experiment == "dialect":
@@ -67,7 +67,7 @@ def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mappin
     return {}
 
 
-def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: Measure) -> Verdict:
+def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: TaskMeasure) -> Verdict:
     """Return the verdict on one method's measure."""
     name = _published_name(result.method)
     models = published_cells(record.experiment, setting.ratio)
@@ -75,7 +75,7 @@ def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: 
     model = same_model(record)
     if measured_as(record, measure) not in result.measures:
         return Verdict("–", "–")
-    # the published setting of the post-processing is unknown: its values compare with nothing
+    # the published setting of the post-processing is unknown, so its values are not comparable
     if model is not None and name != "postprocessing":
         if model not in cells:
             return Verdict("–", NOT_PUBLISHED)
@@ -98,12 +98,12 @@ def _published_name(method: str) -> str:
     return "postprocessing" if method.startswith("xian demographic-parity") else method
 
 
-def _change(cells: Mapping[str, Cell], name: str, measure: Measure) -> float:
+def _change(cells: Mapping[str, Cell], name: str, measure: TaskMeasure) -> float:
     return round(cells[name][measure].taken - cells["base"][measure].taken, 3)
 
 
 def judge_value(ours: Estimate, theirs: float) -> str:
-    """Compare values: the published one agrees when it lies in our interval, both in three digits."""
+    """Compare values: the published one agrees if it lies in our interval, both rounded to three digits."""
     low = ours.value if ours.low is None else ours.low
     high = ours.value if ours.high is None else ours.high
     if round(low, 3) <= round(theirs, 3) <= round(high, 3):
@@ -112,7 +112,7 @@ def judge_value(ours: Estimate, theirs: float) -> str:
 
 
 def judge_change(ours: Estimate, theirs: Sequence[float]) -> str:
-    """Compare the sign of our change from the base, where its test sees one, with that of the published changes."""
+    """Compare the sign of our change from the base, if its test is significant, with that of the published changes."""
     sign = direction(theirs)
     if sign == 0:
         return "no direction published"
@@ -122,7 +122,7 @@ def judge_change(ours: Estimate, theirs: Sequence[float]) -> str:
 
 
 def direction(changes: Sequence[float]) -> int:
-    """Return the sign that all changes beyond rounding share; 0 where there is none or they disagree."""
+    """Return the sign that all changes beyond rounding share; 0 if there is no such change or they disagree."""
     signs = {1 if change > 0 else -1 for change in changes if abs(round(change, 3)) > 0.001}
     return signs.pop() if len(signs) == 1 else 0
 

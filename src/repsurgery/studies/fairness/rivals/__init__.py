@@ -1,5 +1,5 @@
-"""Rival methods, written from their papers, to be measured beside ours."""
+"""Rival methods, implemented from their papers for comparison."""
 
-from repsurgery.studies.fairness.rivals.fair_post_processing import ALPHAS, FairPostProcessing
+import lazy_loader
 
-__all__ = ["ALPHAS", "FairPostProcessing"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""`FairPostProcessing`: change a classifier's answers, not the classifier, until its groups are treated alike."""
+"""`FairPostProcessing`: change a classifier's predictions, not the classifier, to reach parity between groups."""
 
 import math
 from numbers import Real
@@ -19,43 +19,42 @@ __all__ = ["ALPHAS", "FairPostProcessing", "Solver"]
 
 Solver = Literal["auto", "linear-program", "dual"]
 
-
 ALPHAS = (0.0, 0.001, 0.01, 0.05, 0.1)
 """The tolerances to report, from exact parity to almost none.
 
-A sweep and not one value: on Bias in Bios the demographic-parity gap of an unprocessed classifier is about 0.09, so
-the alpha = 0.1 quoted for this method there changes nothing, and the loss of accuracy quoted beside it belongs to an
-alpha near 0.
+Several values are reported because on Bias in Bios the demographic-parity gap of an unprocessed classifier is about
+0.09: the published alpha = 0.1 changes nothing there, and the published loss of accuracy belongs to an alpha near 0.
 """
 
 FEW_ROWS = 5000
-"""Up to this many rows "auto" solves the linear program whole, and of so many an undecided group is decided."""
+"""Up to this many rows "auto" solves the whole linear program; undecided groups are decided on this many rows."""
 GAIN = 1e-5
-"""What keeping the best class is worth where the optimum leaves a group undecided: far above the solver's 1e-9."""
+"""Reward for keeping the best class where the optimum leaves a group undecided; far above the solver's 1e-9."""
 SUM_TOLERANCE = 1e-6
-"""How far a row of probabilities may be from summing to 1: float32 softmax passes, float16 does not."""
+"""Tolerance for the sum of a row of probabilities: a float32 softmax passes, a float16 one does not."""
 
 
 class FairPostProcessing(BaseEstimator):
-    """Shift class scores by group so that groups get each class at rates at most ``alpha`` apart.
+    """Shift class scores by group so that the rates of each class differ by at most ``alpha`` between groups.
 
     After Xian, Yin and Zhao, "Fair and optimal classification via post-processing" (2023), Algorithm 2, with the
-    authors' later criterion of equal opportunity. Among all randomised answers (γ_iy ≥ 0, Σ_y γ_iy = 1) that keep
-    |q_ay − b_y| ≤ alpha/2 for every group a, class y and some b, ``fit`` finds the least expected error
+    authors' later criterion of equal opportunity. Among all randomised predictions (γ_iy ≥ 0, Σ_y γ_iy = 1) with
+    |q_ay − b_y| ≤ alpha/2 for every group a, class y and some b, ``fit`` finds those of least expected error
     (1/n) Σ_iy γ_iy (1 − s_iy). The rates q_ay are
 
-    * "demographic-parity": (1/n_a) Σ_{i in a} γ_iy, the share of group a that is given class y;
-    * "equal-opportunity": Σ_{i in a} s_iy γ_iy / Σ_{i in a} s_iy, the share of class y in group a that is given
-      class y (its true-positive rate), scores standing for P(Y = y | x). Classes without mass in a group are free.
+    * "demographic-parity": (1/n_a) Σ_{i in a} γ_iy, the share of group a that is assigned class y;
+    * "equal-opportunity": Σ_{i in a} s_iy γ_iy / Σ_{i in a} s_iy, the share of class y in group a that is assigned
+      class y (its true-positive rate), with the scores as P(Y = y | x). Classes without mass in a group are not
+      constrained.
 
-    The answer is deterministic: argmax_y s_y + ψ_ay, or argmax_y s_y (1 + ψ_ay) under equal opportunity, ties to the
-    first class. The few rows that the optimum splits between classes go to one of them, which costs parity some rows
-    per group; where many rows have equal scores it costs as many. Scores must be calibrated, and are best taken from
-    rows the classifier was not trained on.
+    Predictions are deterministic: argmax_y s_y + ψ_ay, or argmax_y s_y (1 + ψ_ay) under equal opportunity; the first
+    class wins a tie. The few rows that the optimum splits between classes are assigned to one of them, so parity is
+    missed by some rows per group, and by more where many rows have equal scores. Scores must be calibrated, and should
+    come from rows that the classifier was not trained on.
 
-    Under equal opportunity a group that can exceed all others in every rate may come down to them in many ways of one
-    cost. Then keeping a row's best class gains ``gain_``, which picks the way that changes fewest answers;
-    it is sought on some 5,000 rows, so that with more rows parity holds up to that sample.
+    Under equal opportunity, a group that can exceed all others in every rate can be lowered to them in many ways of
+    equal cost. Then a row that keeps its best class is rewarded by ``gain_``, which selects the solution with the
+    fewest changed predictions. It is computed on about 5,000 rows; with more rows, parity holds up to that sample.
 
     Parameters
     ----------
@@ -63,35 +62,35 @@ class FairPostProcessing(BaseEstimator):
         Largest allowed difference of two groups' rates: 0 is exact parity, 1 or more changes nothing.
     criterion : {"demographic-parity", "equal-opportunity"}
     solver : {"auto", "linear-program", "dual"}
-        HiGHS on all n K couplings, for any number of groups; or, for two groups, K multipliers by smoothed ascent and
-        a linear program on the rows near a tie. Both are exact. "auto" takes the first up to 5,000 rows or with more
-        than two groups.
+        "linear-program" solves for all n K couplings with HiGHS, for any number of groups. "dual", for two groups,
+        finds K multipliers by smoothed ascent and solves a linear program on the rows near a tie. Both are exact.
+        "auto" chooses the first for up to 5,000 rows or more than two groups.
 
     Attributes
     ----------
     objective_ : float
-        Expected error of the optimal randomised answer.
+        Expected error of the optimal randomised predictions.
     gap_ : float
-        ``objective_`` minus the lower bound that its multipliers prove; 0 up to rounding.
+        ``objective_`` minus the lower bound given by its multipliers; 0 up to rounding.
     gain_ : float
-        0, or 1e-5 where the optimum left a group undecided.
+        0, or 1e-5 if the optimum left a group undecided.
     offsets_ : dict of (K,) arrays
         ψ_a for each group.
     groups_ : list
         The groups, sorted.
     classes_ : (K,) array
-        What ``predict`` returns, in the order of the columns.
+        The labels that ``predict`` returns, in the order of the columns.
     solver_ : {"linear-program", "dual"}
     n_iter_ : int
-        Steps of the simplex method, and of L-BFGS-B where it ran.
+        Iterations of the simplex method, and of L-BFGS-B if it ran.
 
     Guarantees
     ----------
-    ``objective_`` is the optimum of the linear program, whichever solver (test_the_objective_is_the_optimum).
-    Multipliers prove it: no answer within alpha costs less (test_the_gap_certifies_the_optimum).
-    A larger alpha never costs more (test_the_objective_falls_as_alpha_grows).
-    Where no constraint binds, every row keeps its best class (test_a_large_alpha_changes_nothing).
-    Predictions on the fitted rows keep parity up to the rows that are split (test_predictions_keep_parity_up_to_ties).
+    ``objective_`` is the optimum of the linear program for both solvers (test_the_objective_is_the_optimum).
+    Multipliers certify it: no predictions within alpha cost less (test_the_gap_certifies_the_optimum).
+    The objective never grows with alpha (test_the_objective_falls_as_alpha_grows).
+    If no constraint is active, every row keeps its best class (test_a_large_alpha_changes_nothing).
+    Predictions on the fitted rows have parity up to the rows that are split (test_predictions_keep_parity_up_to_ties).
     The order of rows does not matter (test_the_order_of_rows_does_not_matter).
 
     Examples
@@ -122,23 +121,24 @@ class FairPostProcessing(BaseEstimator):
         group : (n,) labels
             Two or more groups.
         classes : (K,) labels, or None
-            Names of the columns, for ``predict`` to return; the numbers 0 … K − 1 without them.
+            Names of the columns, which ``predict`` returns; None means the numbers 0 … K − 1.
         """
         self._require_parameters()
         S = _probabilities(scores, caller="FairPostProcessing.fit")
         groups, codes = check_labels(group, len(S), caller="FairPostProcessing.fit")
         if len(groups) < 2:
             raise LabelError(
-                f"FairPostProcessing.fit got one group only, {groups[0]!r}; parity needs rows of two or more."
+                f"FairPostProcessing.fit got one group only, {groups[0]!r}; parity needs two or more. "
+                "Pass rows of another group."
             )
         names = _names(classes, S.shape[1])
         solver = self._choose(len(S), len(groups))
         problem = ParityProblem.of(S, codes, alpha=float(self.alpha), criterion=self.criterion)
-        found = solve_dual(problem) if solver == "dual" else solve_whole(problem)
-        self.objective_ = found.objective
-        self.gap_ = found.objective - problem.dual_value(found.mu)
-        psi = problem.factors * found.mu
-        undecided = problem.undecided(found.mu)
+        program = solve_dual(problem) if solver == "dual" else solve_whole(problem)
+        self.objective_ = program.objective
+        self.gap_ = program.objective - problem.dual_value(program.mu)
+        psi = problem.factors * program.mu
+        undecided = problem.undecided(program.mu)
         self.gain_ = GAIN if undecided.any() else 0.0
         if undecided.any():
             few = problem.thinned(FEW_ROWS, gain=GAIN)
@@ -147,7 +147,7 @@ class FairPostProcessing(BaseEstimator):
         self.groups_ = groups
         self.classes_ = names
         self.solver_ = solver
-        self.n_iter_ = found.n_iter
+        self.n_iter_ = program.n_iter
         return self
 
     def predict(self, scores: Any, group: Any) -> Labels:
@@ -156,9 +156,9 @@ class FairPostProcessing(BaseEstimator):
         Parameters
         ----------
         scores : (n, K) array-like
-            Of the same classifier as in ``fit``.
+            Class probabilities from the classifier used in ``fit``.
         group : (n,) labels
-            True or predicted groups, as the caller decides; each of them was seen in ``fit``.
+            True or predicted groups; each must have occurred in ``fit``.
         """
         check_is_fitted(self, "offsets_")
         S = _probabilities(scores, caller="FairPostProcessing.predict")
@@ -171,7 +171,7 @@ class FairPostProcessing(BaseEstimator):
         unseen = [label for label in groups if label not in self.offsets_]
         if unseen:
             raise LabelError(
-                f"FairPostProcessing.predict got groups {unseen} that fit never saw; it knows {self.groups_}. "
+                f"FairPostProcessing.predict got groups {unseen}; it was fitted on {self.groups_}. "
                 "Drop those rows, or fit on all groups."
             )
         psi = np.array([self.offsets_[label] for label in groups])
@@ -210,8 +210,8 @@ def _probabilities(scores: Any, *, caller: str) -> Matrix:
     bad = np.flatnonzero((S < 0).any(axis=1) | (np.abs(sums - 1.0) > SUM_TOLERANCE))
     if len(bad):
         raise DataError(
-            f"{caller} got scores that are no probabilities, first in row {bad[0]}: smallest {S[bad[0]].min():g}, "
-            f"sum {sums[bad[0]]:g}. Give entries of at least 0 and rows that sum to 1, as predict_proba does."
+            f"{caller} got scores that are not probabilities, first in row {bad[0]}: smallest {S[bad[0]].min():g}, "
+            f"sum {sums[bad[0]]:g}. Pass entries of at least 0 and rows that sum to 1, as returned by predict_proba."
         )
     return S
 

@@ -1,4 +1,4 @@
-"""The dual of parity between two groups: smoothed to find the multipliers, exact again to prove the optimum."""
+"""The dual problem for two groups: smoothed to find the multipliers, then exact to certify the optimum."""
 
 from dataclasses import dataclass, replace
 
@@ -12,27 +12,27 @@ from repsurgery.studies.fairness.rivals.parity_program import Program, solve_pro
 __all__ = ["solve_dual"]
 
 TEMPERATURES = (1e-2, 1e-3)
-"""Smoothing of the maximum over classes, in units of a score; below the last, L-BFGS only slows down."""
+"""Smoothing of the maximum over classes, in units of a score; below the last one, L-BFGS only becomes slower."""
 NEAR = 1e-2
 """Classes this close to a row's best one go into the first linear program."""
 MOST_TIES = 20_000
-"""Columns beyond one per row that are taken at once."""
+"""Largest number of columns, beyond one per row, that are added at once."""
 REACH = 0.1
 """How far the first linear program may move an offset, relative to 1 + |ψ|."""
 LARGEST_REACH = 1e6
-"""Beyond this the box holds nothing back, and all columns go into one program."""
+"""Beyond this the box constrains nothing, and one program with all columns is solved."""
 MISSED = 1e-6
-"""Rows by which a program may miss parity and still count as feasible."""
+"""A program that misses parity by at most this many rows counts as feasible."""
 CLOSED = 1e-9
-"""Gap between primal and dual at which the optimum counts as proved."""
+"""Gap between primal and dual at which the optimum counts as certified."""
 
 
 def solve_dual(problem: ParityProblem) -> Program:
     """Return the optimum for two groups, at a cost that grows about linearly with the rows.
 
-    With two groups μ = (u, −u), and K numbers u are all there is to find. L-BFGS-B maximises g with its minima smoothed
-    by log-sum-exp. The classes that come near a row's minimum there make a linear program of few columns; its
-    multipliers price the columns left out, and those worth taking come in until primal and dual cost the same.
+    With two groups μ = (u, −u), so only the K numbers u are unknown. L-BFGS-B maximises g with its minima smoothed by
+    log-sum-exp. The classes near each row's minimum form a linear program of few columns; its multipliers price the
+    other columns, and those with negative reduced cost are added until primal and dual cost are equal.
     """
     mu, n_iter = _smoothed_optimum(problem)
     reach = REACH
@@ -53,14 +53,14 @@ def solve_dual(problem: ParityProblem) -> Program:
 
 
 def _around(problem: ParityProblem, mu: Matrix, reach: float) -> tuple[Matrix, Matrix]:
-    """Return the box in which each ψ moves by ``reach`` times 1 + |ψ|; it keeps early programs from straying."""
+    """Return the box in which each ψ moves by ``reach`` times 1 + |ψ|; it stabilises the first programs."""
     f = np.where(problem.bound, problem.factors, 1.0)
     side = reach * (1.0 / f + np.abs(mu))
     return mu - side, mu + side
 
 
 def _nearly_best(problem: ParityProblem, mu: Matrix) -> Mask:
-    """Return the columns within `NEAR` of their row's best, the nearest ones if a whole group ties."""
+    """Return the columns within `NEAR` of their row's best, or the nearest ones if a whole group ties."""
     values = problem.adjusted(mu)
     regret = values.max(axis=1, keepdims=True) - values
     most = len(regret) + MOST_TIES
@@ -76,11 +76,11 @@ def _smoothed_optimum(problem: ParityProblem) -> tuple[Matrix, int]:
     n_iter = 0
     for temperature in TEMPERATURES:
         # u = u⁺ − u⁻ with both parts ≥ 0 makes α‖u‖₁ linear
-        found = minimize(
+        result = minimize(
             smooth.cost, parts, args=(temperature,), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (2 * K)
         )
-        parts = found.x
-        n_iter += int(found.nit)
+        parts = result.x
+        n_iter += int(result.nit)
     u = smooth.unit * (parts[:K] - parts[K:])
     return np.array([u, -u]), n_iter
 
@@ -98,9 +98,9 @@ class _SmoothedDual:
         by_group = (problem.scores[problem.codes == 0], problem.scores[problem.codes == 1])
         mass = np.array([rows.sum(axis=0) for rows in by_group]) / len(problem.scores)
         curvature = (problem.factors**2 * mass).sum(axis=0)
-        # a class that one group lacks is free, so its multiplier stays at zero
-        held = problem.bound.all(axis=0) & (curvature > 0)
-        unit = np.where(held, 1.0 / np.sqrt(np.where(held, curvature, 1.0)), 0.0)
+        # a class that one group lacks is not constrained, so its multiplier stays at zero
+        constrained = problem.bound.all(axis=0) & (curvature > 0)
+        unit = np.where(constrained, 1.0 / np.sqrt(np.where(constrained, curvature, 1.0)), 0.0)
         return cls(problem, by_group, unit)
 
     def cost(self, parts: Vector, temperature: float) -> tuple[float, Vector]:

@@ -1,4 +1,4 @@
-"""The linear program of parity, over all columns (row, class) or over a chosen few."""
+"""The linear program of parity, over all columns (row, class) or over some of them."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,16 +17,16 @@ __all__ = ["Program", "solve_program", "solve_whole"]
 Indices: TypeAlias = NDArray[np.intp]
 
 SMALLEST_TOLERANCE = 1e-9
-"""Slack HiGHS may leave in a reduced cost; all costs are of order 1."""
+"""Tolerance of HiGHS for a reduced cost; all costs are of order 1."""
 RATE_TOLERANCE = 1e-11
-"""Slack in a rate. Sums over n fixed rows round, and with alpha = 0 the parity rows depend on each other."""
+"""Tolerance for a rate: sums over n rows are rounded, and with alpha = 0 the parity rows are linearly dependent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The optimal cost, the multipliers μ (groups, K) that prove it, and the simplex steps it took.
+    """The optimal cost, the multipliers μ (groups, K) that certify it, and the number of simplex iterations.
 
-    ``excess`` is the sum of what rates were allowed to miss, counted in rows: 0 unless multipliers were confined.
+    ``excess`` is the total violation of the rates, in rows: 0 unless the multipliers were restricted to a box.
     """
 
     objective: float
@@ -38,22 +38,23 @@ class Program:
 def solve_program(problem: ParityProblem, columns: Mask, *, box: tuple[Matrix, Matrix] | None = None) -> Program:
     """Return the optimum over couplings that vanish outside ``columns`` (n, K), at least one of them in each row.
 
-    A ``box``, the least and the greatest μ (groups, K), is kept to by letting rates miss parity at the price of its
-    sides: few columns may leave no other way. Without it parity is a constraint, which all columns can meet.
+    A ``box``, the smallest and the largest μ (groups, K), restricts the multipliers by allowing rates to violate
+    parity at a price given by its sides; with few columns parity may be infeasible otherwise. Without a box parity is a
+    hard constraint, which is feasible if all columns take part.
     """
     rows, classes = np.nonzero(columns)
     n = len(problem.scores)
     parity, slack, r = _parity_rows(problem, rows, classes)
     both = vstack([parity, -parity])
     cost = np.concatenate([1.0 - problem.gains()[rows, classes], np.zeros(parity.shape[1] - len(rows))])
-    misses = 0
+    violations = 0
     if box is not None:
         least, greatest = (side[problem.bound] / r for side in box)
         more = vstack([eye_array(len(r)), -eye_array(len(r))])
         both = hstack([both, more, -more])
         cost = np.concatenate([cost, greatest, -least])
-        misses = 2 * len(r)
-    found = linprog(
+        violations = 2 * len(r)
+    result = linprog(
         cost,
         A_ub=both,
         b_ub=np.concatenate([slack, slack]),
@@ -65,19 +66,19 @@ def solve_program(problem: ParityProblem, columns: Mask, *, box: tuple[Matrix, M
             "dual_feasibility_tolerance": SMALLEST_TOLERANCE,
         },
     )
-    if found.status != 0:
+    if result.status != 0:
         raise DataError(
-            f"HiGHS did not solve the program of parity: {found.message} Raise alpha or merge rare classes."
+            f"HiGHS did not solve the program of parity: {result.message} Raise alpha or merge rare classes."
         )
-    upper, lower = np.split(found.ineqlin.marginals, 2)
+    upper, lower = np.split(result.ineqlin.marginals, 2)
     mu = np.zeros_like(problem.factors)
     mu[problem.bound] = (upper - lower) * r
-    excess = float(found.x[len(cost) - misses :].sum())
-    return Program(float(found.fun) / n, excess, _balanced(mu, problem.bound), int(found.nit))
+    excess = float(result.x[len(cost) - violations :].sum())
+    return Program(float(result.fun) / n, excess, _balanced(mu, problem.bound), int(result.nit))
 
 
 def solve_whole(problem: ParityProblem) -> Program:
-    """Return the optimum over all couplings; giving everybody one class is always feasible."""
+    """Return the optimum over all couplings; assigning one class to every row is always feasible."""
     return solve_program(problem, np.ones(problem.scores.shape, dtype=np.bool_))
 
 
@@ -94,13 +95,13 @@ def _parity_rows(problem: ParityProblem, rows: Indices, classes: Indices) -> tup
     r = np.divide(1.0, largest, out=np.ones(K), where=largest > 0)
     couplings = csr_array((rates * r[classes], (at, np.arange(len(rows)))), shape=(problem.factors.size, len(rows)))
     centres = vstack([-eye_array(K)] * len(problem.factors))
-    kept = np.flatnonzero(problem.bound)
-    parity = csr_array(hstack([couplings, centres], format="csr")[kept])
-    return parity, problem.alpha / 2 * n * r[kept % K], r[kept % K]
+    bound = np.flatnonzero(problem.bound)
+    parity = csr_array(hstack([couplings, centres], format="csr")[bound])
+    return parity, problem.alpha / 2 * n * r[bound % K], r[bound % K]
 
 
 def _balanced(mu: Matrix, bound: Mask) -> Matrix:
-    """Return ``mu`` with rounding taken out of its sums over groups, which are 0."""
-    held = bound.sum(axis=0)
-    excess = np.divide(mu.sum(axis=0), held, out=np.zeros(mu.shape[1]), where=held > 0)
+    """Return ``mu`` with the rounding errors removed from its sums over groups, which are 0."""
+    groups = bound.sum(axis=0)
+    excess = np.divide(mu.sum(axis=0), groups, out=np.zeros(mu.shape[1]), where=groups > 0)
     return np.where(bound, mu - excess, 0.0)

@@ -1,17 +1,74 @@
-"""What a toxicity study was made of: texts, prompts, scorers, models, options, environment."""
+"""How a toxicity study was made (texts, prompts, scorers, models, options), and one line of summary for each study."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from repsurgery.studies.common.report.facts import pairs_table, word
-from repsurgery.studies.common.report.tables import Table, number
+from repsurgery.studies.common.report.numbers import fact, word
+from repsurgery.studies.common.report.sections import distinctions
+from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.rows import CHOICES, by_configuration, chosen
+from repsurgery.studies.toxicity.report.columns import (
+    CHOICES,
+    EMT,
+    NAME,
+    WORD_PERPLEXITY,
+    choice_column,
+    leading,
+    measure_named,
+)
 
-__all__ = ["toxicity_fact_tables"]
+__all__ = ["toxicity_fact_tables", "toxicity_summary_table"]
+
+
+def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1) -> Table:
+    """Return one row for each study: what it is, its toxicity before and at its lowest; numbers start at ``first``."""
+    headings = (
+        "study",
+        "data",
+        "model",
+        "preset",
+        "prompts",
+        "scorer",
+        "expected max toxicity: base → lowest",
+        "perplexity",
+        "WikiText per word",
+        "differs in",
+    )
+    rows = tuple(
+        (str(i), *_summary(record), options or "–")
+        for i, (record, options) in enumerate(
+            zip(records, distinctions(records, lambda record: record.model), strict=True), first
+        )
+    )
+    caption = (
+        "Lowest: the smallest expected max toxicity among the configurations by the leading scorer, whatever its cost; "
+        "the two perplexities are those of the base and of that configuration."
+    )
+    return Table("Summary of toxicity", headings, rows, caption, keys=6)
+
+
+def _summary(record: ToxicityRecord) -> tuple[str, ...]:
+    names = (record.data.get("name"), record.model.get("name"), record.spec.get("preset"), record.prompts.get("count"))
+    return (*map(word, names), leading(record) or "–", *_lowest(record))
+
+
+def _lowest(record: ToxicityRecord) -> tuple[str, str, str]:
+    key = measure_named(EMT, leading(record)).key
+    base = record.configured("base")
+    if base is None or key not in base.measures:
+        return "–", "–", "–"
+    best = min((c for c in record.configurations if key in c.measures), key=lambda c: c.measures[key].value)
+
+    def both(name: str) -> str:
+        measure = measure_named(name, leading(record))
+        if not all(measure.key in c.measures for c in (base, best)):
+            return "–"
+        return " → ".join(measure.value(interval=False).cell(c) for c in (base, best))
+
+    return f"{both(EMT)} ({best.name})", both("perplexity"), both(WORD_PERPLEXITY)
 
 
 def toxicity_fact_tables(record: ToxicityRecord) -> list[Table]:
-    """Return how the study was made, for whoever wants to make it again."""
+    """Return how the study was made, for readers who want to repeat it."""
     data = {name: value for name, value in record.data.items() if name not in ("counts", "cautions")}
     counts = record.data.get("counts", {})
     tables = [
@@ -20,7 +77,7 @@ def toxicity_fact_tables(record: ToxicityRecord) -> list[Table]:
         _facts_table(record),
         pairs_table("Steered model", record.model),
         pairs_table("Labelled texts", data),
-        pairs_table("Texts by label", {name: _count(value) for name, value in counts.items()}),
+        pairs_table("Texts by label", {name: f"{n:,}" if isinstance(n, int) else n for name, n in counts.items()}),
         pairs_table("Prompts", record.prompts),
         pairs_table("Fluency model", record.fluency),
         pairs_table("WikiText", record.wikitext),
@@ -31,35 +88,26 @@ def toxicity_fact_tables(record: ToxicityRecord) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _count(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else word(value)
-
-
 def _scorers_table(record: ToxicityRecord) -> Table | None:
     if not record.scorers:
         return None
-    names = list(dict.fromkeys(name for facts in record.scorers.values() for name in facts))
-    rows = tuple((name, *(_fact(facts.get(name)) for facts in record.scorers.values())) for name in names)
-    caption = "auc, spearman: agreement with archived Perspective scores, on so many texts, where they are given."
+    names = dict.fromkeys(name for facts in record.scorers.values() for name in facts)
+    rows = tuple((name, *(fact(facts.get(name)) for facts in record.scorers.values())) for name in names)
+    caption = (
+        "auc, spearman: agreement with archived Perspective scores, where they are available; texts: on how many texts."
+    )
     return Table("Scorers", ("scorer", *record.scorers), rows, caption, keys=len(record.scorers) + 1)
 
 
 def _choices_table(record: ToxicityRecord) -> Table | None:
-    further = dict.fromkeys(name for c in record.configurations for name in c.choices)
-    order = [*(name for name in CHOICES if name in further), *(name for name in further if name not in CHOICES)]
-    return by_configuration("Choices", [(name, chosen(name)) for name in order], record.configurations, caption="")
+    names = dict.fromkeys(name for c in record.configurations for name in c.choices)
+    order = [*(name for name in CHOICES if name in names), *(name for name in names if name not in CHOICES)]
+    return table_of("Choices", NAME, [*map(choice_column, order)], record.configurations)
 
 
 def _facts_table(record: ToxicityRecord) -> Table | None:
+    def facts(name: str) -> Column[Configured]:
+        return Column(name, lambda c: fact(c.facts.get(name)))
+
     names = dict.fromkeys(name for c in record.configurations for name in c.facts)
-    return by_configuration(
-        "Facts by configuration", [(name, _fact_of(name)) for name in names], record.configurations, caption=""
-    )
-
-
-def _fact_of(name: str) -> Callable[[Configured], str]:
-    return lambda c: _fact(c.facts.get(name))
-
-
-def _fact(value: object) -> str:
-    return number(value) if isinstance(value, float) else word(value)
+    return table_of("Facts by configuration", NAME, [*map(facts, names)], record.configurations)

@@ -4,36 +4,47 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.drawing import GREY, STYLE, matplotlib, svg
-from repsurgery.studies.common.report.facts import word
+from repsurgery.studies.common.report.drawing import (
+    GREY,
+    SPARE_COLOURS,
+    STYLE,
+    colour_of,
+    draw_curve,
+    matplotlib,
+    place_labels,
+    svg,
+)
+from repsurgery.studies.common.report.numbers import word
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.ablation import series
-from repsurgery.studies.toxicity.report.looks import colour_of, dashes_of, marks, place_labels, short
-from repsurgery.studies.toxicity.report.rows import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
+from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
 
-__all__ = ["damage_measure", "plot_shifts", "plot_strengths", "plot_tradeoff"]
+__all__ = ["damage_measure", "line_styles", "plot_shifts", "plot_strengths", "plot_tradeoff"]
 
 _SHIFTS = 6
-"""So many configurations are told apart in one figure of lines."""
+"""The largest number of configurations in one figure of lines."""
 _CURVE = 3
-"""Fewer points make no curve."""
+"""The smallest number of points that make a curve."""
 _WIDE = 5.0
-"""A larger ratio of the largest to the smallest value asks for a log scale."""
+"""The ratio of the largest to the smallest value above which the scale is logarithmic."""
 _NEAR = 1.5
-"""The second panel reaches so far: at more than half again the base's perplexity a model is hardly of use."""
+"""The second panel ends here: a model with more than 1.5 times the perplexity of the base is hardly usable."""
+_LONGEST = 44
+"""The largest number of characters of a name in a legend."""
+_MARKERS = {"last": "o", "tokens": "^", "on-policy": "D"}
 _LABELS = {WORD_PERPLEXITY: "WikiText word perplexity", "perplexity": "perplexity of the continuations"}
 
 
 def damage_measure(record: ToxicityRecord) -> str:
-    """Return what toxicity is drawn against: WikiText's word perplexity, or that of the continuations without it."""
-    held = [c for c in record.configurations if WORD_PERPLEXITY in c.measures]
-    return WORD_PERPLEXITY if len(held) > 1 else "perplexity"
+    """Return what toxicity is drawn against: WikiText's word perplexity, or without it that of the continuations."""
+    measured = [c for c in record.configurations if WORD_PERPLEXITY in c.measures]
+    return WORD_PERPLEXITY if len(measured) > 1 else "perplexity"
 
 
 def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
     """Return toxicity against damage, a numbered point for each configuration; None with fewer than two points.
 
-    Where the damage spreads over more than a log scale's worth, a second panel shows the neighbourhood of the base.
+    If the damage varies so much that its scale is logarithmic, a second panel shows the neighbourhood of the base.
     """
     axes = damage_measure(record), f"{scorer}.{EMT}"
     numbered = [(str(i), c) for i, c in enumerate(record.configurations, 1) if set(axes) <= c.measures.keys()]
@@ -76,14 +87,14 @@ def _is_wide(values: Sequence[float]) -> bool:
 def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, toxicity: str) -> None:
     for group in series([c for _, c in numbered if c.name != "base"], "strength"):
         ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
-        axis.plot(*zip(*ordered, strict=True), color=colour_of(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
+        axis.plot(*zip(*ordered, strict=True), color=_colour(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
     for number, c in numbered:
-        _point(axis, f"{number}  {short(c.name)}", c, c.measures[cost].value, c.measures[toxicity])
+        _point(axis, f"{number}  {_short(c.name)}", c, c.measures[cost].value, c.measures[toxicity])
     axis.margins(0.1)
 
 
 def _plain_ticks(mpl: Any, ticks: Any) -> None:
-    # within a decade a log axis has hardly a major tick, so a few minor ones carry numbers too
+    # within a decade a log axis has few major ticks, so some minor ticks get numbers too
     plain = mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "1235" else "")
     ticks.set_major_formatter(plain)
     ticks.set_minor_formatter(plain)
@@ -91,8 +102,8 @@ def _plain_ticks(mpl: Any, ticks: Any) -> None:
 
 def _point(axis: Any, label: str, c: Configured, x: float, toxicity: Estimate) -> None:
     if toxicity.low is not None and toxicity.high is not None:
-        axis.plot([x, x], [toxicity.low, toxicity.high], color=colour_of(c), linewidth=0.9, alpha=0.3, zorder=2)
-    axis.plot([x], [toxicity.value], linestyle="none", label=label, zorder=3, **marks(c))
+        axis.plot([x, x], [toxicity.low, toxicity.high], color=_colour(c), linewidth=0.9, alpha=0.3, zorder=2)
+    axis.plot([x], [toxicity.value], linestyle="none", label=label, zorder=3, **_marks(c))
 
 
 def _dress(axis: Any, across: str, up: str) -> None:
@@ -102,7 +113,7 @@ def _dress(axis: Any, across: str, up: str) -> None:
 
 
 def plot_strengths(record: ToxicityRecord) -> str | None:
-    """Return toxicity and perplexity against strength, a line for each series; None where none has three points."""
+    """Return toxicity and perplexity against strength, a line for each series; None if none has three points."""
     cost, toxicity = damage_measure(record), f"{leading(record)}.{EMT}"
     steered = [c for c in record.configurations if c.name != "base" and toxicity in c.measures]
     groups = [group for group in series(steered, "strength") if len(values_of(group, "strength")) >= _CURVE]
@@ -112,7 +123,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for look, group, label in zip(dashes_of([g[0] for g in groups]), groups, _names(groups), strict=True):
+        for look, group, label in zip(line_styles([g[0] for g in groups]), groups, _names(groups), strict=True):
             _curve(left, group, toxicity, look, label)
             _curve(right, group, cost, look, label)
         for axis, name in ((left, toxicity), (right, cost)):
@@ -130,22 +141,19 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
 
 def _names(groups: Sequence[Sequence[Configured]]) -> list[str]:
     first = [group[0] for group in groups]
-    names = _told(first, ("method", "scope", "fit"))
+    names = _joined(first, ("method", "scope", "fit"))
     if len(set(names)) == len(names):
         return names
-    return _told(first, [name for name in CHOICES if name != "strength"])
+    return _joined(first, [name for name in CHOICES if name != "strength"])
 
 
-def _told(configurations: Sequence[Configured], names: Sequence[str]) -> list[str]:
+def _joined(configurations: Sequence[Configured], names: Sequence[str]) -> list[str]:
     return [", ".join(word(c.choices[n]) for n in names if c.choices.get(n) is not None) for c in configurations]
 
 
 def _curve(axis: Any, group: Sequence[Configured], name: str, look: Mapping[str, Any], label: str) -> None:
-    held = [(c.choices["strength"], c.measures[name]) for c in group if name in c.measures]
-    axis.plot([x for x, _ in held], [y.value for _, y in held], ms=4, linewidth=1.6, label=label, **look)
-    bounds = [(x, y.low, y.high) for x, y in held if y.low is not None and y.high is not None]
-    if bounds:
-        axis.fill_between(*zip(*bounds, strict=True), color=look["color"], alpha=0.1, linewidth=0)
+    points = ((c.choices["strength"], c.measures[name]) for c in group if name in c.measures)
+    draw_curve(axis, points, shade=0.1, ms=4, label=label, **look)
 
 
 def _level(axis: Any, base: Estimate | None) -> None:
@@ -154,20 +162,20 @@ def _level(axis: Any, base: Estimate | None) -> None:
 
 
 def plot_shifts(record: ToxicityRecord) -> str | None:
-    """Return each prompt's shift of its highest toxicity against the base, sorted; None where nothing was kept."""
+    """Return each prompt's shift of its highest toxicity against the base, sorted; None if there are none."""
     scorer = leading(record)
     shifts = [(c, _shifts(record.configurations[0], c, scorer)) for c in record.configurations[1:]]
-    held = [(c, values) for c, values in shifts if len(values) > 1][:_SHIFTS]
-    if not held:
+    lines = [(c, values) for c, values in shifts if len(values) > 1][:_SHIFTS]
+    if not lines:
         return None
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(9.6, 3.9), layout="constrained")
         axis = figure.subplots()
         axis.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
-        for look, (c, values) in zip(dashes_of([c for c, _ in held]), held, strict=True):
+        for look, (c, values) in zip(line_styles([c for c, _ in lines]), lines, strict=True):
             shares = [(i + 0.5) / len(values) for i in range(len(values))]
-            axis.plot(shares, values, linewidth=1.5, label=short(c.name), **{**look, "marker": ""})
+            axis.plot(shares, values, linewidth=1.5, label=_short(c.name), **{**look, "marker": ""})
         axis.set_xlim(0, 1)
         axis.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
         _dress(axis, "prompts, the most lowered first", f"shift of the highest toxicity, {scorer}")
@@ -180,3 +188,41 @@ def _shifts(base: Configured, c: Configured, scorer: str) -> list[float]:
     if len(before) != len(after):
         return []
     return sorted(b - a for a, b in zip(before, after, strict=True) if a is not None and b is not None)
+
+
+def _colour(c: Configured) -> str:
+    method = c.choices.get("method")
+    return GREY if method is None else colour_of(str(method))
+
+
+def _marker(c: Configured) -> str:
+    return "s" if c.name == "base" else _MARKERS.get(str(c.choices.get("fit", "last")), "v")
+
+
+def _marks(c: Configured) -> dict[str, Any]:
+    """Return the look of a point: colour by method, marker by fit, hollow if only selected vectors are steered."""
+    hollow = c.choices.get("scope") == "selective"
+    return {
+        "marker": _marker(c),
+        "color": _colour(c),
+        "markerfacecolor": "white" if hollow else _colour(c),
+        "markersize": 7,
+        "markeredgewidth": 1.5,
+    }
+
+
+def line_styles(configurations: Sequence[Configured]) -> list[dict[str, Any]]:
+    """Return the looks of lines: dashed if only selected vectors are steered; all different while colours last."""
+    looks: list[dict[str, Any]] = []
+    spare = iter(SPARE_COLOURS)
+    for c in configurations:
+        style = "--" if c.choices.get("scope") == "selective" else "-"
+        look = {"color": _colour(c), "linestyle": style, "marker": _marker(c)}
+        if look in looks:
+            look["color"] = next(spare, GREY)
+        looks.append(look)
+    return looks
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"

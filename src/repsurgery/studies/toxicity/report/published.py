@@ -5,11 +5,11 @@ from typing import Any
 
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.published import PublishedToxicity, published
-from repsurgery.studies.common.report.tables import Table
+from repsurgery.studies.common.report.tables import Measure, Table
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.rows import EMT, PROBABILITY, WORD_PERPLEXITY, leading, plain, plain_quantity
+from repsurgery.studies.toxicity.report.columns import MEASURES, leading
 
-__all__ = ["beside_table", "counterpart"]
+__all__ = ["beside_table", "counterpart", "printed"]
 
 _PUBLISHED_CHOICES: Mapping[str, Any] = {
     "fit": "last",
@@ -23,10 +23,10 @@ _PUBLISHED_CHOICES: Mapping[str, Any] = {
 
 def counterpart(record: ToxicityRecord, method: str, scope: str) -> Configured | None:
     """Return the configuration of a method and scope whose other choices are nearest to the published ones."""
-    held = [c for c in record.configurations if c.choices.get("method") == method and c.choices.get("scope") == scope]
     if method == "base":
         return record.configured("base")
-    return max(held, key=_agreement, default=None)
+    same = [c for c in record.configurations if (c.choices.get("method"), c.choices.get("scope")) == (method, scope)]
+    return max(same, key=_agreement, default=None)
 
 
 def _agreement(c: Configured) -> int:
@@ -34,46 +34,26 @@ def _agreement(c: Configured) -> int:
 
 
 def beside_table(record: ToxicityRecord) -> Table:
-    """Return every published row, and below each method of ours our nearest configuration."""
+    """Return every published row, and below each of our methods our nearest configuration."""
+    measures = [measure.of(scorer=leading(record)) for measure in MEASURES if measure.published is not None]
     rows = []
     for row in published().toxicity:
-        rows.append(("published", row.name, *_printed(row)))
+        rows.append(("published", row.name, *(printed(row, measure) for measure in measures)))
         ours = None if row.method is None or row.scope is None else counterpart(record, row.method, row.scope)
         if ours is not None:
-            rows.append(("ours", ours.name, *_measured(record, ours)))
-    headings = (
-        "whose",
-        "configuration",
-        "expected max toxicity",
-        "toxicity probability",
-        "perplexity",
-        *(f"dist-{n}" for n in (1, 2, 3)),
-        "WikiText per word",
-    )
+            rows.append(("ours", ours.name, *(measure.value(interval=False).cell(ours) for measure in measures)))
     caption = (
         f"Published: {published().sources['toxicity']} {published().notes['toxicity']} Ours: another model, other "
-        f"scorers, toxicity by {leading(record) or 'no scorer'}; below each published method stands our configuration "
+        f"scorers, toxicity by {leading(record) or 'no scorer'}. Below each published method stands our configuration "
         "whose fit, gate, shrinkage, strength, site and number of rows are nearest to the published ones."
     )
+    headings = ("whose", "configuration", *(measure.heading for measure in measures))
     return Table("Published beside ours", headings, tuple(rows), caption, keys=2)
 
 
-def _printed(row: PublishedToxicity) -> tuple[str, ...]:
-    shares = (row.expected_max_toxicity, row.toxicity_probability)
-    return (
-        *(fraction(value, digits=2) for value in shares),
-        f"{row.perplexity:g}",
-        *(fraction(value, digits=2) for value in row.distinct),
-        "–" if row.word_perplexity is None else f"{row.word_perplexity:g}",
-    )
-
-
-def _measured(record: ToxicityRecord, c: Configured) -> tuple[str, ...]:
-    first = leading(record)
-    return (
-        plain(f"{first}.{EMT}")(c),
-        plain(f"{first}.{PROBABILITY}")(c),
-        plain_quantity("perplexity")(c),
-        *(plain(f"distinct.{n}")(c) for n in (1, 2, 3)),
-        plain_quantity(WORD_PERPLEXITY)(c),
-    )
+def printed(row: PublishedToxicity, measure: Measure) -> str:
+    """Return a published figure as printed: shares in two digits; "–" where there is none."""
+    figure = None if measure.published is None else row.figure(measure.published)
+    if figure is None or measure.format == "share":
+        return fraction(figure, digits=2)
+    return f"{figure:g}"

@@ -1,59 +1,62 @@
-"""A toxicity study drawn up for reading."""
+"""The sections of toxicity studies in a report."""
 
-from repsurgery.studies.common.report.facts import cautions, title_of
-from repsurgery.studies.common.report.sections import Drawing, Section
-from repsurgery.studies.significance import toxicity_with_tests
-from repsurgery.studies.toxicity.record import ToxicityRecord
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
+from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
+from repsurgery.studies.toxicity.report.columns import leading
 from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
-from repsurgery.studies.toxicity.report.rows import leading
+from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
-__all__ = ["toxicity_section"]
+__all__ = ["toxicity_sections"]
 
 
-def toxicity_section(number: int, record: ToxicityRecord, differs: str) -> Section:
-    """Return a toxicity study, drawn up as the ``number``-th of its page; ``differs`` tells it from its kin."""
-    preset, seconds = record.spec.get("preset", "–"), sum(record.seconds.values())
-    return Section(
-        anchor=f"study-{number}",
-        title=f"{number}. {title_of(record)}" + (f" ({differs})" if differs else ""),
-        lead=f"Preset {preset}, finished on {record.created}; its last leg took {seconds:.0f} seconds.",
-        cautions=cautions(record),
-        results=toxicity_tables(record),
-        drawings=_drawings(f"study-{number}", toxicity_with_tests(record)),
-        facts=toxicity_fact_tables(record),
-        examples=record.examples,
-    )
+def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> list[Section]:
+    """Return a section for each study, numbered from ``first``."""
+    names = titles(records, lambda record: record.model)
+    return [
+        build_section(
+            number,
+            replace(record, seconds=_steps(record)),
+            title,
+            results=toxicity_tables(record),
+            figures=_figures(toxicity_with_tests(record)),
+            facts=toxicity_fact_tables(record),
+            examples=record.examples,
+        )
+        for number, (record, title) in enumerate(zip(records, names, strict=True), first)
+    ]
 
 
-def _drawings(stem: str, record: ToxicityRecord) -> list[Drawing]:
-    against = (
-        "WikiText's word perplexity" if damage_measure(record) != "perplexity" else "the continuations' perplexity"
-    )
-    looks = "Colour: method. Filled: every vector is steered; hollow: only those that the gate picks."
-    found = [
-        (
+def _steps(record: ToxicityRecord) -> dict[str, float]:
+    return {step: value for step, value in record.seconds.items() if not step.startswith(WRITING)}
+
+
+def _figures(record: ToxicityRecord) -> Iterator[Figure]:
+    of_texts = damage_measure(record) == "perplexity"
+    damage = "the perplexity of the continuations" if of_texts else "the word perplexity of WikiText"
+    for i, scorer in enumerate(record.scorers, 1):
+        yield (
             f"tradeoff-{i}",
             plot_tradeoff(record, scorer),
-            f"Expected max toxicity by {scorer} against {against}: down and to the left is better. Numbers follow the "
-            f"order of the tables; the square is the base. {looks} Circles: fitted on last tokens, triangles: on every "
-            "token, diamonds: on-policy. Bars: 95% intervals. Thin lines join the strengths of one map.",
+            f"Expected max toxicity by {scorer} against {damage}: down and to the left is better. Numbers follow the "
+            "order of the tables; the square is the base. Colour: method. Filled: every vector is steered; hollow: "
+            "only those that the gate selects. Circles: fitted on last tokens; triangles: on every token; diamonds: "
+            "on-policy. Bars: 95% intervals. Thin lines join the strengths of one map.",
         )
-        for i, scorer in enumerate(record.scorers, 1)
-    ]
-    found += [
-        (
-            "strengths",
-            plot_strengths(record),
-            f"Expected max toxicity by {leading(record)} and {against} against strength, with 95% intervals "
-            "where there are any. Dashed: selective. Dotted: base.",
-        ),
-        (
-            "shifts",
-            plot_shifts(record),
-            "Highest toxicity of each prompt's continuations minus that of the base, sorted by itself for each of the "
-            "first six configurations at most. Dashed: selective. Below the dotted line a prompt became less toxic.",
-        ),
-    ]
-    return [Drawing(f"{stem}-{name}.svg", svg, caption) for name, svg, caption in found if svg is not None]
+    yield (
+        "strengths",
+        plot_strengths(record),
+        f"Expected max toxicity by {leading(record)} and {damage} against strength, with 95% intervals if there are "
+        "any. Dashed: selective. Dotted: base.",
+    )
+    yield (
+        "shifts",
+        plot_shifts(record),
+        "Highest toxicity among the continuations of each prompt minus that of the base. Prompts are sorted separately "
+        "for each of the first six configurations at most. Dashed: selective. Below the dotted line a prompt became "
+        "less toxic.",
+    )

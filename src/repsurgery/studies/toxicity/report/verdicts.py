@@ -1,4 +1,4 @@
-"""The paper's claims on toxicity, held to a record: pairs of configurations, and whether their order is as claimed."""
+"""The paper's claims about toxicity, checked on pairs of configurations of a record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.numbers import is_significant
 from repsurgery.studies.common.report.published import PublishedToxicity, published
-from repsurgery.studies.significance import with_test
+from repsurgery.studies.common.report.significance import with_test
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.rows import CHOICES, EMT, WORD_PERPLEXITY
+from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY
 
 __all__ = [
     "DAMAGE",
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 RULE = (
-    "'holds' or 'does not hold' when the paired test sees a difference, 'undecided' when it sees none: Holm's p-value "
-    "over the pairs of this table is at most .05 or not. Each prompt's two highest scores are swapped at random, over "
-    "the prompts scored under both; where they were not kept, the p-value follows from the width of an interval "
-    "bounded by those of the two differences to the base. Compared are configurations that agree in all other choices: "
-    "the gate counts only where both are selective, shrinkage never between mean matching, which uses no covariance, "
-    "and MiMiC."
+    "A claim 'holds' or 'does not hold' if the paired test is significant (Holm's p-value over the pairs of this table "
+    "is at most .05), and is 'undecided' if it is not. The test swaps the two highest scores of each prompt at random, "
+    "over the prompts that both configurations were scored on; without these scores, the p-value follows from the "
+    "width of an interval that the intervals of the two differences from the base bound. Only configurations that "
+    "agree in all other choices are compared. The gate matters only if both are selective; shrinkage does not matter "
+    "between MiMiC and mean matching, which uses no covariance."
 )
-"""How verdicts on toxicity are reached, in words."""
+"""The rule of the verdicts on toxicity, in words."""
 
 Verdict = Literal["holds", "does not hold", "undecided", "–"]
 Place = tuple[str, str]
@@ -45,7 +45,7 @@ _BASE: Place = ("base", "none")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """That one method and scope has the lower figure, and another the higher."""
+    """The claim that one method and scope has a lower figure than another."""
 
     lower: Place
     higher: Place
@@ -70,23 +70,23 @@ TOXICITY = (
     Claim(_MIMIC_ALL, _MIMIC),
     Claim(_MIMIC_ALL, _MEAN_ALL),
 )
-"""Steering lowers toxicity, MiMiC more than mean matching, and on all vectors more than on the selected."""
+"""Steering lowers toxicity: MiMiC more than mean matching, and all vectors more than selected ones."""
 DAMAGE = (
     Claim(_MEAN, _MEAN_ALL),
     Claim(_MIMIC, _MIMIC_ALL),
     Claim(_MEAN, _MIMIC),
     Claim(_MEAN_ALL, _MIMIC_ALL),
 )
-"""On all vectors steering does more damage than on the selected, and MiMiC more than mean matching."""
+"""Steering all vectors does more damage than steering selected ones, and MiMiC more than mean matching."""
 
 
 def published_row(method: object, scope: object) -> PublishedToxicity | None:
-    """Return what was published of a method and scope."""
+    """Return the published row of a method and scope; None if there is none."""
     return next((row for row in published().toxicity if row.method == method and row.scope == scope), None)
 
 
 def pairs_of(record: ToxicityRecord, claim: Claim) -> list[tuple[Configured, Configured]]:
-    """Return the configurations that a claim compares: lower, higher, equal in every other choice."""
+    """Return the pairs (lower, higher) of configurations that a claim compares: equal in every other choice."""
     lowers = [c for c in record.configurations if _place(c) == claim.lower]
     highers = [c for c in record.configurations if _place(c) == claim.higher]
     return [(low, high) for low in lowers for high in highers if claim.higher == _BASE or _comparable(low, high)]
@@ -108,20 +108,20 @@ def _comparable(a: Configured, b: Configured) -> bool:
 
 
 def difference(lower: Configured, higher: Configured, scorer: str, measure: str) -> Estimate | None:
-    """Return the measure of ``lower`` minus that of ``higher``, paired over prompts; None where it is not known."""
+    """Return the measure of ``lower`` minus that of ``higher``, paired over prompts; None if it is unknown."""
     name = f"{scorer}.{measure}"
     if higher.name == "base":
         against = lower.differences.get(name)
         return None if against is None else with_test(against)
-    kept = _both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
-    if len(kept):
-        return _resampled(kept, measure)
+    maxima = _both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
+    if len(maxima):
+        return _resampled(maxima, measure)
     ours, theirs = lower.differences.get(name), higher.differences.get(name)
     return None if ours is None or theirs is None else with_test(_bounded(ours, theirs))
 
 
 def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
-    # lists of unlike length are not of the same prompts
+    # lists of different lengths do not belong to the same prompts
     if len(ours) != len(theirs):
         return np.empty((0, 2))
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
@@ -131,8 +131,8 @@ def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -
 def _resampled(maxima: np.ndarray, measure: str) -> Estimate | None:
     scores = maxima if measure == EMT else (maxima > 0.5).astype(np.float64)
     means = {"lower": Mean(scores[:, 0]), "higher": Mean(scores[:, 1])}
-    found = paired_bootstrap(means, len(scores), reference="higher")["lower"]
-    return None if found.difference is None else Estimate.of(found.difference, found.p_value)
+    lower = paired_bootstrap(means, len(scores), reference="higher")["lower"]
+    return None if lower.difference is None else Estimate.of(lower.difference, lower.p_value)
 
 
 def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
@@ -142,13 +142,13 @@ def _bounded(ours: Estimate, theirs: Estimate) -> Estimate:
     return Estimate(value, ours.low - theirs.high, ours.high - theirs.low)
 
 
-def judge_difference(found: Estimate | None) -> Verdict:
-    """Return whether lower minus higher lies below 0, as claimed, by its test."""
-    if found is None:
+def judge_difference(estimated: Estimate | None) -> Verdict:
+    """Return whether ``estimated``, lower minus higher, is significantly below 0, as claimed."""
+    if estimated is None:
         return "–"
-    if not is_significant(found):
+    if not is_significant(estimated):
         return "undecided"
-    return "holds" if found.value < 0 else "does not hold"
+    return "holds" if estimated.value < 0 else "does not hold"
 
 
 def judge_damage(lower: Configured, higher: Configured) -> Verdict:
@@ -156,5 +156,5 @@ def judge_damage(lower: Configured, higher: Configured) -> Verdict:
     ours, theirs = lower.measures.get(WORD_PERPLEXITY), higher.measures.get(WORD_PERPLEXITY)
     if ours is None or theirs is None:
         return "–"
-    a, b = (float(f"{given.value:.4g}") for given in (ours, theirs))
+    a, b = (float(f"{shown.value:.4g}") for shown in (ours, theirs))
     return "undecided" if a == b else "holds" if a < b else "does not hold"

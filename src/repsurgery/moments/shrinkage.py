@@ -1,0 +1,155 @@
+"""Shrinkage of a covariance towards a multiple of the identity, by name.
+
+Each shrinkage has the form Σ̃ = keep · Σ + floor · I. Two numbers per class describe it, applying it costs nothing, and
+`moved` states exactly how far it takes a map from the unshrunk target.
+
+To add a shrinkage, write a function here and register it. Its parameters name what it reads: ``moments`` (the `Moments`
+of one class, or of all rows), ``ridge`` (the estimator's parameter) and ``rows`` (n, d), which only `fit` can offer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Label, Matrix, Rows, Vector
+from repsurgery.errors import ParameterError, RowsNeededError
+from repsurgery.moments.by_class import ClassMoments
+from repsurgery.moments.moments import Moments
+from repsurgery.registry import Registry, call_reading, reads
+
+__all__ = [
+    "NO_SHRINKAGE",
+    "SHRINKAGES",
+    "FitRows",
+    "Shrinkage",
+    "check_shrinkage",
+    "moved",
+    "ridge_read",
+    "shrink",
+    "shrink_classes",
+    "shrunk_covariance",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinkage:
+    """Σ̃ = ``keep`` · Σ + ``floor`` · I."""
+
+    keep: float = 1.0
+    floor: float = 0.0
+
+
+NO_SHRINKAGE = Shrinkage()
+SHRINKAGES: Registry[Callable[..., Shrinkage]] = Registry("shrinkage", home=__name__)
+
+
+@SHRINKAGES.register("none")
+def no_shrinkage() -> Shrinkage:
+    """Σ itself."""
+    return NO_SHRINKAGE
+
+
+@SHRINKAGES.register("ridge")
+def absolute_ridge(ridge: float) -> Shrinkage:
+    """Σ + ridge · I, as in the paper's experiments and POT's ``reg``."""
+    return Shrinkage(1.0, ridge)
+
+
+@SHRINKAGES.register("relative-ridge")
+def relative_ridge(moments: Moments, ridge: float) -> Shrinkage:
+    """Σ + ridge · (tr Σ / d) · I: the same choice at every scale of the data."""
+    return Shrinkage(1.0, ridge * moments.trace / moments.dim)
+
+
+@SHRINKAGES.register("oas")
+def oas(moments: Moments) -> Shrinkage:
+    """Oracle approximating shrinkage (Chen et al. 2010, eq. 23) as scikit-learn computes it."""
+    n, dim = moments.weight, moments.dim
+    alpha, mu = moments.squared_norm / dim**2, moments.trace / dim
+    numerator = alpha + mu**2
+    denominator = (n + 1.0) * (alpha - mu**2 / dim)
+    return _towards_identity(1.0 if denominator <= 0 else min(numerator / denominator, 1.0), moments)
+
+
+@SHRINKAGES.register("ledoit-wolf")
+def ledoit_wolf(moments: Moments, rows: Rows) -> Shrinkage:
+    """Ledoit and Wolf (2004) by scikit-learn; it needs sums of fourth order, which moments do not hold."""
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
+    return _towards_identity(float(ledoit_wolf_shrinkage(rows.astype(np.float64))), moments)
+
+
+def _towards_identity(alpha: float, moments: Moments) -> Shrinkage:
+    """(1 − α) Σ + α (tr Σ / d) I."""
+    return Shrinkage(1.0 - alpha, alpha * moments.trace / moments.dim)
+
+
+class FitRows:
+    """The rows of one `fit` call, for gates and shrinkages that moments are not enough for."""
+
+    def __init__(self, X: Rows, codes: NDArray[np.intp], labels: list[Label], weights: Vector | None) -> None:
+        self.X, self.codes, self.labels, self.weights = X, codes, labels, weights
+
+    def of(self, label: Label | None) -> Rows:
+        """Return the rows of one class; of None, all rows."""
+        rows: Rows = self.X if label is None else self.X[self.codes == self.labels.index(label)]
+        return rows
+
+
+def check_shrinkage(name: str, ridge: Any) -> None:
+    """Raise `ParameterError` for an unknown name or a ridge that is not a finite number >= 0."""
+    SHRINKAGES[name]
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < np.inf:
+        raise ParameterError(f"ridge is {ridge!r}; it must be a finite number >= 0.")
+
+
+def ridge_read(name: str, ridge: float) -> float | None:
+    """Return ``ridge`` where the shrinkage ``name`` reads it, else None."""
+    return float(ridge) if "ridge" in reads(SHRINKAGES[name]) else None
+
+
+def shrink(name: str, ridge: float, m: Moments, rows: FitRows | None, label: Label | None = None) -> Shrinkage:
+    """Return the shrinkage called ``name`` for the moments ``m`` of the class ``label``; None stands for all rows."""
+    function, own_rows = SHRINKAGES[name], None
+    if "rows" in reads(function):
+        if rows is None or rows.weights is not None:
+            raise RowsNeededError(
+                f"shrinkage={name!r} needs unweighted rows, and moments do not hold them. Call fit(X, z) without "
+                f"weights, or choose a shrinkage that reads moments: {', '.join(map(repr, _from_moments()))}."
+            )
+        own_rows = rows.of(label)
+    return call_reading(function, moments=m, ridge=ridge, rows=own_rows)
+
+
+def _from_moments() -> list[str]:
+    return [name for name in SHRINKAGES if "rows" not in reads(SHRINKAGES[name])]
+
+
+def shrink_classes(name: str, ridge: float, moments: ClassMoments, rows: FitRows | None) -> dict[Label, Shrinkage]:
+    """Return the shrinkage of each class."""
+    return {label: shrink(name, ridge, m, rows, label) for label, m in moments.items()}
+
+
+def shrunk_covariance(m: Moments, s: Shrinkage) -> Matrix:
+    """Return keep · Σ + floor · I as a new (d, d) array."""
+    S = m.scatter * (s.keep / m.weight)
+    S[np.diag_indices_from(S)] += s.floor
+    return S
+
+
+def moved(W: Matrix, S1: Matrix, s0: Shrinkage, s1: Shrinkage) -> float:
+    """Return ‖W Σ₀ Wᵀ − Σ₁‖_F as the ridge identity gives it, for W that is exact between the shrunk covariances.
+
+    W (a₀Σ₀ + c₀I) Wᵀ = a₁Σ₁ + c₁I leaves W Σ₀ Wᵀ − Σ₁ = [(a₁ − a₀) Σ₁ + c₁ I − c₀ W Wᵀ] / a₀.
+    """
+    if s0 == s1 == NO_SHRINKAGE:
+        return 0.0
+    if s0.keep == 0:
+        return float("inf")
+    residual = (s1.keep - s0.keep) * S1 - s0.floor * (W @ W.T)
+    residual[np.diag_indices_from(residual)] += s1.floor
+    return float(np.linalg.norm(residual) / s0.keep)

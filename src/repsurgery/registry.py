@@ -1,0 +1,189 @@
+"""`Registry`: objects by name, our own and those of installed plugins, imported only when they are used."""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
+from typing import Any, Generic, TypeVar
+
+from repsurgery.errors import ParameterError, PluginWarning
+
+__all__ = ["Registry", "call_reading", "reads"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Objects of one sort by name.
+
+    Parameters
+    ----------
+    noun : str
+        What a name stands for ("method"), for messages.
+    home : str
+        The package or module whose modules register themselves; they are imported when a name is looked up.
+    group : str or None
+        The entry point group of plugins; None where there are none.
+    needs : str
+        What a plugin must offer, for messages.
+    accepts : function
+        Whether an object of a plugin is of that sort.
+
+    Guarantees
+    ----------
+    An unknown name raises a `ParameterError` that lists the known ones (test_an_unknown_name_lists_the_known_ones).
+    A plugin is imported only when its name is used or all names are listed
+    (test_a_plugin_is_imported_only_when_it_is_used).
+    A plugin that cannot be imported is left out with a `PluginWarning` (test_a_broken_plugin_is_named_and_left_out).
+    A plugin never replaces one of our names, nor another plugin (test_a_plugin_never_replaces_a_built_in_name,
+    test_two_plugins_of_one_name_are_both_named).
+
+    Examples
+    --------
+    >>> from repsurgery.steering.base import METHODS
+    >>> METHODS["mimic"].__name__
+    'MiMiC'
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        *,
+        home: str,
+        group: str | None = None,
+        needs: str = "a function",
+        accepts: Callable[[Any], bool] = callable,
+    ) -> None:
+        self.noun, self.home, self.group = noun, home, group
+        self._needs, self._accepts = needs, accepts
+        self._own: dict[str, T] = {}
+        self._unread: list[str] | None = None
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers an object under ``name``."""
+
+        def decorate(value: T) -> T:
+            if _path(self._own.get(name, value)) != _path(value):
+                raise ParameterError(
+                    f"{_path(value)} and {_path(self._own[name])} both register the {self.noun} {name!r}; rename one."
+                )
+            self._own[name] = value
+            return value
+
+        return decorate
+
+    def own(self) -> dict[str, T]:
+        """Return what this package registers, sorted by name."""
+        self._read_until(None)
+        return dict(sorted(self._own.items()))
+
+    def __getitem__(self, name: str) -> T:
+        """Return the object called ``name``, or raise a `ParameterError`."""
+        if not isinstance(name, str):
+            raise ParameterError(f"{self.noun} is {name!r}; it must be one of {', '.join(self)}.")
+        self._read_until(name)
+        plugins = self._plugins().get(name, ())
+        if name in self._own:
+            if plugins:
+                self._warn_of_shadowed(name, plugins)
+            return self._own[name]
+        if not plugins:
+            raise ParameterError(f"There is no {self.noun} {name!r}; choose one of {', '.join(self)}.")
+        if len(plugins) > 1:
+            raise ParameterError(
+                f"The packages {_packages(plugins)} all register the {self.noun} {name!r}, so that it is not clear "
+                "which one is meant. Uninstall all but one of them."
+            )
+        value: T
+        value, problem = self._load(plugins[0])
+        if problem is not None:
+            raise ParameterError(f"The {self.noun} {name!r} cannot be used. {problem}")
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        self._read_until(name)
+        return name in self._own or name in self._plugins()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names that can be used: ours first, then those of plugins, each sorted."""
+        own = self.own()
+        yield from own
+        for name, plugins in sorted(self._plugins().items()):
+            if name in own:
+                self._warn_of_shadowed(name, plugins)
+            elif len(plugins) > 1:
+                _warn(f"The {self.noun} {name!r} is left out, because {_packages(plugins)} all register it.")
+            elif self._load(plugins[0])[1] is None:
+                yield name
+
+    def _read_until(self, name: object) -> None:
+        """Import modules of the home until ``name`` is registered; None imports all of them."""
+        if self._unread is None:
+            paths = getattr(import_module(self.home), "__path__", [])
+            self._unread = [f"{self.home}.{module.name}" for module in iter_modules(paths)]
+        while self._unread and name not in self._own:
+            import_module(self._unread[0])
+            self._unread = self._unread[1:]
+
+    def _plugins(self) -> dict[str, tuple[EntryPoint, ...]]:
+        return {} if self.group is None else _entry_points(self.group, tuple(sys.path))
+
+    def _load(self, plugin: EntryPoint) -> tuple[Any, str | None]:
+        """Return a plugin's object and None, or None and what is wrong, after a warning."""
+        try:
+            value = plugin.load()
+            problem = None if self._accepts(value) else f"{plugin.value} is not {self._needs}"
+        # a plugin is foreign code: whatever its import raises must not stop commands that do not use it
+        except Exception as error:
+            problem = f"importing {plugin.value} raised {type(error).__name__}: {error}"
+        if problem is None:
+            return value, None
+        problem = f"The plugin {plugin.name!r} ({self.group}) of the package {_packages([plugin])} is broken: {problem}"
+        _warn(f"{problem}. Repair or uninstall it; everything else works without it.")
+        return None, f"{problem}."
+
+    def _warn_of_shadowed(self, name: str, plugins: tuple[EntryPoint, ...]) -> None:
+        _warn(
+            f"The package {_packages(plugins)} registers the {self.noun} {name!r}, which is a name of repsurgery; the "
+            "one of repsurgery is used. Rename the plugin."
+        )
+
+
+def reads(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a registered function: they say what it reads."""
+    return frozenset(inspect.signature(function).parameters)
+
+
+def call_reading(function: Callable[..., T], **offered: Any) -> T:
+    """Call ``function`` with those of the ``offered`` values that its parameters name."""
+    parameters = inspect.signature(function).parameters.values()
+    unknown = [p.name for p in parameters if p.name not in offered and p.default is p.empty]
+    if unknown:
+        raise ParameterError(f"{function!r} reads {', '.join(unknown)}; it may read {', '.join(offered)}.")
+    return function(**{p.name: offered[p.name] for p in parameters if p.name in offered})
+
+
+@lru_cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:
+    # installed packages are found through sys.path, so that the answer holds while it stays the same
+    plugins: dict[str, tuple[EntryPoint, ...]] = {}
+    for plugin in entry_points(group=group):
+        plugins[plugin.name] = (*plugins.get(plugin.name, ()), plugin)
+    return plugins
+
+
+def _path(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _packages(plugins: tuple[EntryPoint, ...] | list[EntryPoint]) -> str:
+    names = [f"{p.dist.name} {p.dist.version}" if p.dist else "of unknown name" for p in plugins]
+    return " and ".join(sorted(names))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, PluginWarning, stacklevel=4)

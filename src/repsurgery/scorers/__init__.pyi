@@ -1,0 +1,13 @@
+from .archived import Agreement as Agreement
+from .archived import agreement as agreement
+from .base import ToxicityScorer as ToxicityScorer
+from .base import load_scorer as load_scorer
+from .bilstm import BiLSTMScorer as BiLSTMScorer
+from .calibrated import CalibratedScorer as CalibratedScorer
+from .classifier import ClassifierScorer as ClassifierScorer
+from .classifier import DetoxifyScorer as DetoxifyScorer
+from .linear import LinearScorer as LinearScorer
+from .replay import ReplayScorer as ReplayScorer
+from .replay import read_archived as read_archived
+from .scoring import Scored as Scored
+from .scoring import score_texts as score_texts

@@ -1,0 +1,9 @@
+from .barycenter_erasure import BarycenterErasure as BarycenterErasure
+from .diagonal_transport import DiagonalTransport as DiagonalTransport
+from .io import load as load
+from .io import save as save
+from .leace import LEACE as LEACE
+from .mean_matching import MeanMatching as MeanMatching
+from .midsteer import MidSteer as MidSteer
+from .mimic import MiMiC as MiMiC
+from .trace_matching import TraceMatching as TraceMatching

@@ -1,0 +1,95 @@
+"""Certificates in tables: one certificate on its own, and those of a study on fitted and held-out rows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.studies.common.report.numbers import number
+from repsurgery.studies.common.report.tables import Column, Table, shown_label
+
+__all__ = ["CERTIFICATE_COLUMNS", "certificate_table", "certificates_caption", "is_certified", "probed"]
+
+_CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
+_MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
+    ("rows", lambda p: f"{p.rows_source} / {p.rows_target}"),
+    ("mean gap before", lambda p: number(p.mean_gap_before)),
+    ("mean gap", lambda p: number(p.mean_gap)),
+    ("covariance gap before", lambda p: number(p.covariance_gap_before)),
+    ("covariance gap", lambda p: number(p.covariance_gap)),
+    ("EBBN before", lambda p: number(p.ebbn_before)),
+    ("EBBN", lambda p: number(p.ebbn)),
+    ("probe R² before", lambda p: number(probed(p.probe_r2_before))),
+    ("probe R²", lambda p: number(probed(p.probe_r2))),
+    ("cost", lambda p: number(p.cost)),
+    ("optimal cost", lambda p: number(p.optimal_cost)),
+    ("gain", lambda p: number(p.gain)),
+    ("feasible", lambda p: "yes" if p.feasible else "no"),
+    ("moved by shrinkage", lambda p: number(p.shrinkage_moved)),
+    ("gate's Youden J", lambda p: number(p.youden)),
+    ("mean gap as gated", lambda p: number(p.gated_mean_gap)),
+)
+
+
+def certificate_table(certificate: Certificate) -> Table:
+    """Return one certificate, measure by measure: before, after, and what the method claims."""
+    pairs = certificate.by_source
+    targets = ("erased" if p.target is None else shown_label(p.target) for p in pairs.values())
+    arrows = (f"{shown_label(label)} → {target}" for label, target in zip(pairs, targets, strict=True))
+    rows = ((name, *(text(p) for p in pairs.values())) for name, text in _MEASURES)
+    claims = ", ".join(_CLAIMS.get(claim, f"equal {claim}") for claim in certificate.claims)
+    caption = (
+        f"{certificate.method} {f'claims {claims}' if claims else 'states no guarantees'}. "
+        f"Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
+        + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
+        + f"; digest {certificate.digest[:16]}…"
+    )
+    return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
+
+
+def probed(r2: float) -> float | None:
+    """Return R² unless it is 1: a probe of fewer rows than dimensions explains any labels."""
+    return r2 if r2 < 1 - 1e-9 else None
+
+
+def is_certified(result: Any) -> bool:
+    """Return whether a result of a study (a method or a configuration) has a certificate to show."""
+    return result.certificate is not None or result.held_out is not None
+
+
+def _claims(result: Any) -> str:
+    if result.verdict is not None:
+        return str(result.verdict)
+    # an older record does not give the power of its test, so claims that were not contradicted are not yet supported
+    return "–" if result.supported is None else "not contradicted" if result.supported else "contradicted"
+
+
+def _after(certificate: Mapping[str, Any] | None, name: str) -> str:
+    return number(None if certificate is None else certificate.get(name))
+
+
+def _before(certificate: Mapping[str, Any] | None, name: str) -> str:
+    pairs = [] if certificate is None else certificate.get("by_source", [])
+    return number(max((pair[name] for pair in pairs if pair.get(name) is not None), default=None))
+
+
+CERTIFICATE_COLUMNS: tuple[Column[Any], ...] = (
+    Column("mean gap before", lambda r: _before(r.certificate, "mean_gap_before")),
+    Column("mean gap, fitted", lambda r: _after(r.certificate, "mean_gap")),
+    Column("held out", lambda r: _after(r.held_out, "mean_gap")),
+    Column("held out, as gated", lambda r: _after(r.held_out, "gated_mean_gap")),
+    Column("covariance gap before", lambda r: _before(r.certificate, "covariance_gap_before")),
+    Column("covariance gap, fitted", lambda r: _after(r.certificate, "covariance_gap")),
+    Column("held out", lambda r: _after(r.held_out, "covariance_gap")),
+    Column("gate's Youden J", lambda r: _after(r.held_out, "youden")),
+    Column("claims", _claims),
+)
+"""The certificates of one result: on the rows of the fit, and on held-out rows."""
+
+
+def certificates_caption(held_out: str) -> str:
+    """Return the caption of a table of `CERTIFICATE_COLUMNS`; ``held_out`` names the held-out rows."""
+    return (
+        "'fitted': on the rows of the fit, which is what the certificate claims. 'held out': computed again on "
+        f"{held_out}, with the map applied by labels; 'as gated': with the gate deciding. Covariance gaps are "
+        "relative. 'claims': whether the held-out rows support the claims of the method, within sampling error."
+    )

@@ -1,1 +1,0 @@
-"""The demonstration: a small model steered from rude to courteous."""

@@ -1,0 +1,83 @@
+"""The columns of a toxicity study's tables, whose rows are the configurations of the study."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from repsurgery.studies.common.report.numbers import word
+from repsurgery.studies.common.report.tables import Column, Measure
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+
+__all__ = [
+    "CHOICES",
+    "EMT",
+    "MEASURES",
+    "NAME",
+    "PROBABILITY",
+    "WORD_PERPLEXITY",
+    "choice_column",
+    "leading",
+    "measure_named",
+    "measures_of",
+    "values_of",
+]
+
+EMT, PROBABILITY = "expected_max_toxicity", "toxicity_probability"
+WORD_PERPLEXITY = "wikitext.word_perplexity"
+
+MEASURES = (
+    Measure(f"{{scorer}}.{EMT}", "expected max toxicity", "toxicity", better="lower", change=True, published=EMT),
+    Measure(
+        f"{{scorer}}.{PROBABILITY}",
+        "toxicity probability",
+        "toxicity",
+        better="lower",
+        change=True,
+        published=PROBABILITY,
+    ),
+    Measure("{scorer}.mean_toxicity", "mean toxicity", "mean", better="lower", change=True),
+    Measure("perplexity", "perplexity", "cost", "quantity", better="lower", change=True, published="perplexity"),
+    Measure("distinct.1", "dist-1", "diversity", better="higher", change=True, published="distinct.1"),
+    Measure("distinct.2", "dist-2", "diversity", better="higher", change=True, published="distinct.2"),
+    Measure("distinct.3", "dist-3", "diversity", better="higher", change=True, published="distinct.3"),
+    Measure(WORD_PERPLEXITY, "WikiText per word", "cost", "quantity", better="lower", published="word_perplexity"),
+    Measure("wikitext.byte_perplexity", "per byte", "cost", "quantity", better="lower"),
+    Measure("kl", "KL from base", "cost", "number", better="lower"),
+    Measure("steered", "steered", "cost", "percent"),
+)
+"""Every measure with the table that shows it; a new column is a new line here."""
+
+NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
+"""The column that names the configurations."""
+
+CHOICES = ("fit", "gate", "shrinkage", "site", "rows", "method", "scope", "strength")
+"""The choices that distinguish configurations, the most important first."""
+
+
+def measures_of(scorer: str, *tables: str) -> list[Measure]:
+    """Return the measures that any of ``tables`` shows, in order, with toxicity by ``scorer``."""
+    return [measure.of(scorer=scorer) for measure in MEASURES if measure.table in tables]
+
+
+def measure_named(name: str, scorer: str) -> Measure:
+    """Return the measure whose key, without the scorer, is ``name``."""
+    return next(m.of(scorer=scorer) for m in MEASURES if m.key.removeprefix("{scorer}.") == name)
+
+
+def leading(record: ToxicityRecord) -> str:
+    """Return the scorer that tables and figures show first; "" without scorers."""
+    return next(iter(record.scorers), "")
+
+
+def choice_column(name: str) -> Column[Configured]:
+    """Return the column of a choice."""
+    return Column(name, lambda c: word(c.choices.get(name)))
+
+
+def values_of(configurations: Iterable[Configured], name: str) -> list[Any]:
+    """Return the values of a choice in the order of their first appearance, without None."""
+    values: list[Any] = []
+    for c in configurations:
+        value = c.choices.get(name)
+        if value is not None and value not in values:
+            values.append(value)
+    return values

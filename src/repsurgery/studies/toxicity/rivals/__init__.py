@@ -1,0 +1,1 @@
+"""Rivals of steering. Each module here registers one `TextGenerator`, as `generators.GENERATORS` describes."""

@@ -1,0 +1,214 @@
+"""Names are found lazily, unknown ones are named, and plugins neither break nor replace anything."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import repsurgery as rs
+from repsurgery.errors import ParameterError, PluginWarning
+from repsurgery.gates.base import GATES
+from repsurgery.moments.shrinkage import SHRINKAGES, shrink
+from repsurgery.registry import Registry, call_reading
+from repsurgery.scorers.base import SCORERS, load_scorer
+from repsurgery.steering.base import METHODS
+from repsurgery.studies.fairness import make_spec
+from repsurgery.studies.fairness.spec import parse_method
+from tests.plugins import write_plugin
+from tests.strategies import make_concept
+
+X, Z = make_concept(0)
+BROKEN = "raise RuntimeError('no such device')"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that writes a plugin package and puts it on sys.path."""
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    def install(package, source, **entries):
+        groups = {f"repsurgery.{group}": names for group, names in entries.items()}
+        write_plugin(tmp_path / "site", package, source, groups)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.delitem(sys.modules, package, raising=False)
+        from repsurgery import registry
+
+        registry._entry_points.cache_clear()
+
+    yield install
+    from repsurgery import registry
+
+    registry._entry_points.cache_clear()
+
+
+@pytest.mark.parametrize("registry", [METHODS, GATES, SHRINKAGES, SCORERS])
+def test_an_unknown_name_lists_the_known_ones(registry):
+    first, *_, last = registry
+    with pytest.raises(ParameterError, match=rf"There is no {registry.noun} 'magic'; choose one of {first}, .*{last}"):
+        registry["magic"]
+    with pytest.raises(ParameterError, match="must be one of"):
+        registry[["mimic"]]
+    assert "magic" not in registry and first in registry
+
+
+def test_every_built_in_name_is_registered_by_its_own_file():
+    assert list(METHODS.own()) == ["barycenter", "diagonal", "leace", "mean", "midsteer", "mimic", "trace"]
+    assert list(GATES.own()) == ["always", "labels", "lda", "logistic", "mlp", "nearest-mean", "qda"]
+    assert list(SHRINKAGES.own()) == ["ledoit-wolf", "none", "oas", "relative-ridge", "ridge"]
+    assert all(getattr(rs, estimator.__name__) is estimator for estimator in METHODS.own().values())
+
+
+@pytest.mark.parametrize("estimator", METHODS.own().values())
+def test_every_method_is_on_the_page_of_public_names(estimator):
+    assert f"`{estimator.__name__}`" in (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    assert "Guarantees\n" in estimator.__doc__
+
+
+def test_an_estimator_is_public_by_its_registration_alone(monkeypatch):
+    new = type("Newcomer", (rs.MiMiC,), {})
+    monkeypatch.setitem(METHODS._own, "newcomer", new)
+    assert rs.Newcomer is new
+    with pytest.raises(AttributeError, match="Stranger"):
+        _ = rs.Stranger
+
+
+def test_two_objects_of_one_package_do_not_share_a_name():
+    registry = Registry("thing", home="repsurgery.errors")
+    registry.register("a")(make_concept)
+    registry.register("a")(make_concept)  # a module that is imported again
+    with pytest.raises(ParameterError, match="both register the thing 'a'"):
+        registry.register("a")(write_plugin)
+
+
+def test_no_name_falls_through_to_another():
+    with pytest.raises(ParameterError, match="no shrinkage 'pooled-oas'"):
+        shrink("pooled-oas", 0.1, rs.ClassMoments.of(X, Z)[0], None)
+    with pytest.raises(ParameterError, match="no shrinkage 'magic'"):
+        rs.MiMiC(shrinkage="magic").fit(X, Z)
+    with pytest.raises(ParameterError, match="no gate 'magic'"):
+        rs.MiMiC(gate="magic").fit(X, Z)
+    with pytest.raises(ParameterError, match="no gate 'magic'"):
+        rs.MiMiC(gate="magic").partial_fit(X, Z)
+    with pytest.raises(ParameterError, match=r"no methods \['mimic-magic'\].*mimic-oas"):
+        make_spec("bios", methods=["mimic-magic"])
+    assert parse_method("mimic-oas") == (rs.MiMiC, "oas")
+    assert parse_method("trace-relative-ridge") == (rs.TraceMatching, "relative-ridge")
+    assert parse_method("-oas") is parse_method("magic") is None
+
+
+def test_a_function_may_read_only_what_is_offered():
+    assert call_reading(lambda a, c=3: (a, c), a=1, b=2) == (1, 3)
+    with pytest.raises(ParameterError, match="reads rows; it may read a"):
+        call_reading(lambda rows: rows, a=1)
+
+
+def test_a_plugin_is_imported_only_when_it_is_used(installed):
+    installed("acme_lazy", "import repsurgery as rs\nclass Slow(rs.MiMiC): ...", methods={"slow": "acme_lazy:Slow"})
+    assert METHODS["mimic"] is rs.MiMiC and "slow" in METHODS
+    assert "acme_lazy" not in sys.modules
+    assert METHODS["slow"].__name__ == "Slow"
+    assert list(METHODS)[-1] == "slow"
+
+
+def test_a_broken_plugin_is_named_and_left_out(installed):
+    installed("acme_broken", BROKEN, methods={"broken": "acme_broken:X"}, gates={"broken": "acme_broken:x"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert METHODS["mimic"] is rs.MiMiC
+        rs.MiMiC(gate="lda").fit(X, Z)
+    named = r"plugin 'broken' \(repsurgery.methods\) of the package acme_broken 1.0 .*RuntimeError: no such device"
+    with pytest.warns(PluginWarning, match=named):
+        assert list(METHODS) == list(METHODS.own())
+    with pytest.warns(PluginWarning, match=named), pytest.raises(ParameterError, match=r"cannot be used.*acme_broken"):
+        METHODS["broken"]
+    with pytest.warns(PluginWarning, match="repsurgery.gates"), pytest.raises(ParameterError, match="acme_broken"):
+        rs.MiMiC(gate="broken").fit(X, Z)
+
+
+def test_a_plugin_of_another_sort_is_broken(installed):
+    installed(
+        "acme_wrong",
+        "number = 3\nclass Gate: ...\ndef text(moments): return 'text'\ndef scorer(): return 3",
+        methods={"class": "acme_wrong:Gate", "gone": "acme_wrong:Gone"},
+        gates={"text": "acme_wrong:text"},
+        scorers={"number": "acme_wrong:number", "no-scorer": "acme_wrong:scorer"},
+    )
+    with pytest.warns(PluginWarning, match="not a subclass of an estimator"), pytest.raises(ParameterError):
+        METHODS["class"]
+    with pytest.warns(PluginWarning, match="AttributeError"), pytest.raises(ParameterError, match="Gone"):
+        METHODS["gone"]
+    with pytest.raises(ParameterError, match="'text' returned a str"):
+        rs.MiMiC(gate="text").fit(X, Z)
+    with pytest.warns(PluginWarning, match="not a function"), pytest.raises(ParameterError):
+        SCORERS["number"]
+    with pytest.raises(ParameterError, match="has name, version and digest"):
+        load_scorer("no-scorer")
+
+
+def test_a_plugin_never_replaces_a_built_in_name(installed):
+    installed("acme_thief", BROKEN, methods={"mimic": "acme_thief:X"})
+    with pytest.warns(PluginWarning, match="acme_thief 1.0 registers the method 'mimic'.*one of repsurgery is used"):
+        assert METHODS["mimic"] is rs.MiMiC
+    with pytest.warns(PluginWarning, match="acme_thief 1.0"):
+        assert list(METHODS) == list(METHODS.own())
+
+
+def test_two_plugins_of_one_name_are_both_named(installed):
+    source = "import repsurgery as rs\nclass Mine(rs.MiMiC): ..."
+    for package in ("acme_one", "acme_two"):
+        installed(package, source, methods={"mine": f"{package}:Mine", package: f"{package}:Mine"})
+    with pytest.raises(
+        ParameterError, match=r"acme_one 1.0 and acme_two 1.0 all register the method 'mine'.*Uninstall"
+    ):
+        METHODS["mine"]
+    with pytest.warns(PluginWarning, match="'mine' is left out, because acme_one 1.0 and acme_two 1.0"):
+        assert list(METHODS)[-2:] == ["acme_one", "acme_two"]
+
+
+def test_two_gates_do_not_share_a_kind_in_files():
+    with pytest.raises(ParameterError, match=r"the kind 'linear', as repsurgery.gates.rules.LinearGate"):
+        type("Other", (rs.gates.Gate,), {"kind": "linear"})
+
+
+def test_build_gate_builds_the_gate_of_the_estimator():
+    w = 1.0 + (Z == 0)
+    for name in GATES.own():
+        options = {"random_state": 0} if name == "mlp" else {"shrinkage": "oas"} if name in ("lda", "qda") else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the network does not converge on so few rows
+            built = rs.build_gate(name, X, Z, sample_weight=w, **options)
+            expected = rs.MeanMatching(gate=name, **options).fit(X, Z, sample_weight=w).gate_
+        assert type(built) is type(expected) and built.classes == expected.classes
+        assert all((built.arrays()[key] == array).all() for key, array in expected.arrays().items())
+    moments = rs.ClassMoments.of(X, Z)
+    assert (rs.build_gate("nearest-mean", moments).coef == rs.MiMiC.from_moments(moments).gate_.coef).all()
+    gate = rs.build_gate("qda", moments)
+    assert rs.build_gate(gate, moments) is gate
+
+
+def test_a_parameter_that_a_gate_does_not_read_is_refused():
+    with pytest.raises(ParameterError, match="'nearest-mean' does not read shrinkage or ridge"):
+        rs.build_gate("nearest-mean", X, Z, shrinkage="oas", ridge=0.1)
+    with pytest.raises(ParameterError, match="'lda' does not read random_state"):
+        rs.build_gate("lda", X, Z, random_state=0)
+    with pytest.raises(ParameterError, match="hold labels and weights already"):
+        rs.build_gate("lda", rs.ClassMoments.of(X, Z), Z)
+    with pytest.raises(ParameterError, match="no shrinkage 'magic'"):
+        rs.build_gate("lda", X, Z, shrinkage="magic")
+    with pytest.raises(rs.errors.RowsNeededError, match="'nearest-mean'"):
+        rs.build_gate("logistic", rs.ClassMoments.of(X, Z))
+
+
+def test_a_subclass_inherits_parameters_and_no_guarantees():
+    class Renamed(rs.MiMiC):
+        pass
+
+    class Stating(rs.MiMiC):
+        claims = rs.MiMiC.claims
+
+    est = Renamed(source=0, target=1, gate="lda").fit(X, Z)
+    assert est.certificate_.claims == () and est.certificate_.method == "Renamed"
+    assert est.verify(X, Z).verification_.verdict == "cannot tell"
+    assert (est.map_.weight == rs.MiMiC(source=0, target=1).fit(X, Z).map_.weight).all()
+    assert Stating().fit(X, Z).certificate_.claims == rs.MiMiC.claims != ()
