@@ -34,7 +34,7 @@ _CONTEXTS: "weakref.WeakKeyDictionary[nn.Module, ForwardContext]" = weakref.Weak
 
 
 class _Passes(threading.local):
-    """The passes and `generate` calls under way in one thread, innermost last."""
+    """The passes and `generate` calls running in one thread, innermost last."""
 
     def __init__(self) -> None:
         self.running: list[tuple[FrameType, Forward]] = []
