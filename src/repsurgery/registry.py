@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
+from repsurgery.checkpoint import file_digest
 from repsurgery.errors import ParameterError, PluginWarning
 
 __all__ = ["Registry", "call_reading", "reads"]
@@ -95,8 +97,8 @@ class Registry(Generic[T]):
             raise ParameterError(f"There is no {self.noun} {name!r}; choose one of {', '.join(self)}.")
         if len(plugins) > 1:
             raise ParameterError(
-                f"The packages {_packages(plugins)} all register the {self.noun} {name!r}, so that it is not clear "
-                "which one is meant. Uninstall all but one of them."
+                f"The packages {_packages(plugins)} all register the {self.noun} {name!r}, so it is unclear which one is "
+                "meant. Uninstall all but one of them."
             )
         value: T
         value, problem = self._load(plugins[0])
@@ -120,6 +122,19 @@ class Registry(Generic[T]):
             elif self._load(plugins[0])[1] is None:
                 yield name
 
+    def source(self, name: str) -> dict[str, str]:
+        """Return the package of a plugin and the digest of its module; nothing for a name of this package.
+
+        They belong to the identity of stored results, so that a changed plugin computes anew.
+        """
+        self._read_until(name)
+        plugins = () if name in self._own else self._plugins().get(name, ())
+        file = getattr(sys.modules.get(getattr(self[name], "__module__", "")), "__file__", None) if plugins else None
+        return {
+            f"{self.noun} {name}": f"{_packages([plugin])} {file_digest(Path(file)) if file else ''}".strip()
+            for plugin in plugins
+        }
+
     def _read_until(self, name: object) -> None:
         """Import modules of the home until ``name`` is registered; None imports all of them."""
         if self._unread is None:
@@ -138,7 +153,7 @@ class Registry(Generic[T]):
             value = plugin.load()
             problem = None if self._accepts(value) else f"{plugin.value} is not {self._needs}"
         # a plugin is foreign code: whatever its import raises must not stop commands that do not use it
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             problem = f"importing {plugin.value} raised {type(error).__name__}: {error}"
         if problem is None:
             return value, None

@@ -68,9 +68,11 @@ def _to_contents(value: Saveable) -> Contents:
 def _estimator_to_contents(estimator: BaseSteering) -> Contents:
     steering, moments = _to_contents(estimator.steering_), by_class.to_contents(estimator.moments_)
     features = getattr(estimator, "feature_names_in_", None)
+    named = {"estimator": type(estimator).__name__, **_module_of(type(estimator))}
+    if _class_of(named) is not type(estimator):
+        raise FileFormatError(f"{named['estimator']} is not the class that is registered under its name. Rename it.")
     header = {
-        "estimator": type(estimator).__name__,
-        **_module_of(type(estimator)),
+        **named,
         "params": {name: _plain(name, param) for name, param in estimator.get_params(deep=False).items()},
         "features": None if features is None else list(features),
         "n_iter": getattr(estimator, "n_iter_", None),

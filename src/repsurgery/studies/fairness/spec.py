@@ -201,11 +201,13 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 
 def parse_method(name: str) -> tuple[type[BaseSteering], str | None] | None:
     """Return the estimator of a method, and the shrinkage appended to its name; None for an unknown name."""
-    if name in METHODS:
-        return METHODS[name], None
     endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
     pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
-    return next(((METHODS[method], ending) for method, ending in pairs if method in METHODS), None)
+    # names of this package come first: a plugin called "mimic-oas" does not replace MiMiC with OAS
+    known = [pair for pair in pairs if pair[0] in METHODS.own()]
+    if name in METHODS and not known:
+        return METHODS[name], None
+    return next(((METHODS[method], ending) for method, ending in known or pairs if method in METHODS), None)
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:

@@ -100,6 +100,10 @@ def parse_configuration(words: str) -> Configuration:
         registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
+    if values.get("gate") in ("always", "labels"):
+        raise ParameterError(
+            f"{words!r} has gate {values['gate']!r}, which does not classify vectors. Choose another gate, or steer all."
+        )
     return Configuration(**values)
 
 

@@ -114,7 +114,8 @@ class TextGenerator(ABC):
     Attributes
     ----------
     options : mapping of str to default
-        The options that a configuration line may set as ``name=value``. A value has the type of its default.
+        The options that a configuration line may set as ``name=value``. A value has the type of its default: a string,
+        a whole number or a float.
     cost : Cost
         The total so far. `generate` adds tokens and passes to it; the study adds the seconds.
 
@@ -135,7 +136,8 @@ class TextGenerator(ABC):
 
         Extend it where more than the study's model, the sampling and the options decides, such as a second model.
         """
-        return {**self.context.identity, "generator": type(self).__name__, "options": {**self.options, **self.chosen}}
+        generator = {"generator": type(self).__name__, "options": {**self.options, **self.chosen}}
+        return {**self.context.identity, **generator, **GENERATORS.source(self.name.split()[0])}
 
     @abstractmethod
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Continuation]]:
@@ -187,18 +189,20 @@ def parse_generator_line(words: str) -> GeneratorLine:
     """Read ``"generator name=value ..."``, where the first word is a key of `GENERATORS`."""
     generator, *pairs = words.split()
     defaults = GENERATORS[generator].options
-    options = dict(defaults)
+    given: dict[str, str | int | float] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
-        if not separator or name not in defaults:
+        if not separator or name not in defaults or name in given:
             allowed = ", ".join(f"{option}=…" for option in defaults) or "no options"
-            raise ParameterError(f"{words!r} contains {pair!r}; after {generator!r} it may contain {allowed}.")
+            raise ParameterError(
+                f"{words!r} contains {pair!r}; after {generator!r} it may contain {allowed}, once each."
+            )
         try:
-            options[name] = type(defaults[name])(text)
+            given[name] = type(defaults[name])(text)
         except ValueError as error:
             kind = type(defaults[name]).__name__
             raise ParameterError(f"{words!r} has {name} {text!r}; it must be of type {kind}.") from error
-    return GeneratorLine(generator, options)
+    return GeneratorLine(generator, {**defaults, **given})
 
 
 def sample_seeds(seed: int, samples: int) -> list[int]:
