@@ -49,6 +49,13 @@ def test_every_target_is_named_also_one_that_counts_as_nothing(labels):
     assert certificate_table(certificate).headings == ("measure", f"{seen(source)} → {seen(target)}")
 
 
+@pytest.mark.parametrize("eraser", [rs.LEACE(), rs.BarycenterErasure()])
+def test_an_eraser_has_no_target(eraser):
+    X, z = make_concept(0)
+    certificate = eraser.fit(X, np.array(["a", "b"])[z]).certificate_
+    assert certificate_table(certificate).headings == ("measure", "a → erased", "b → erased")
+
+
 def seen(label):
     return {"": "''", " ": "' '"}.get(label, str(label))
 
