@@ -92,8 +92,8 @@ def test_no_name_falls_through_to_another():
         rs.MiMiC(gate="magic").partial_fit(X, Z)
     with pytest.raises(ParameterError, match=r"no methods \['mimic-magic'\].*mimic-oas"):
         make_spec("bios", methods=["mimic-magic"])
-    assert parse_method("mimic-oas") == (rs.MiMiC, "oas")
-    assert parse_method("trace-relative-ridge") == (rs.TraceMatching, "relative-ridge")
+    assert parse_method("mimic-oas") == ("mimic", "oas")
+    assert parse_method("trace-relative-ridge") == ("trace", "relative-ridge")
     assert parse_method("-oas") is parse_method("magic") is None
 
 

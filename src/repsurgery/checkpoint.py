@@ -1,7 +1,8 @@
 """Checkpoints: what identifies a job, files that are written whole or not at all, and how interrupted work resumes.
 
-Everything in this package that is written to disk goes through `atomic_file` or `atomic_folder`, except journals, whose
-lines carry a digest each. Everything that is identified by JSON is identified by `digest`.
+Files of the package's own formats are written by `atomic_file` or `atomic_folder`, except journals, whose lines carry a
+digest each. Models, adapters and control vectors (`lm.fold`, `workflows.fold`) are written by the libraries that define
+their formats. Everything that is identified by JSON is identified by `digest`.
 """
 
 import hashlib
@@ -41,7 +42,6 @@ __all__ = [
 SAVE_SECONDS = 30.0
 """Long jobs save their results at least this often. Ctrl-C saves at once; only a killed process loses this much."""
 _DRAFT_FOLDER = ".building-"
-_SCRATCH = "rows-"
 
 Value = TypeVar("Value")
 
@@ -184,25 +184,6 @@ class Checkpoint(Generic[Value]):
             # the first run, too, works with what is in the file, so a resumed run gets the same numbers
             value = self.read(path)
         return value
-
-    @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """Yield a temporary folder, and remove those that killed processes left behind."""
-        for abandoned in self.folder.glob(f"{_SCRATCH}*"):
-            if not _is_alive(int(abandoned.name.split("-")[1])):
-                shutil.rmtree(abandoned, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=f"{_SCRATCH}{os.getpid()}-") as folder:
-            yield Path(folder)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it belongs to another user
-        pass
-    return True
 
 
 class Journal(Mapping[str, Any]):

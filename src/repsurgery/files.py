@@ -193,8 +193,8 @@ def _inner(path: Path, head: Mapping[str, Any], kind: str | Collection[str] | No
     wanted = [kind] if isinstance(kind, str) else kind
     if wanted is not None and inner["kind"] not in wanted:
         raise FileFormatError(
-            f"{path} holds a {inner['kind']}, not a {' or '.join(wanted)}. Give a file of the kind that is needed, "
-            "or upgrade repsurgery if it should know this kind."
+            f"{path} contains data of kind {inner['kind']!r}, not {' or '.join(map(repr, wanted))}. Give a "
+            "file of the kind needed, or upgrade repsurgery if it should know this kind."
         )
     foreign = [name for name, entry in head.items() if name != "__metadata__" and entry["dtype"] not in _DTYPES]
     if foreign:

@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 from repsurgery.checkpoint import file_digest
 from repsurgery.errors import ParameterError, PluginWarning
 
-__all__ = ["Registry", "call_reading", "reads"]
+__all__ = ["Registry", "call_reading", "installed_plugins", "reads"]
 
 T = TypeVar("T")
+_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "gates", "scorers", "generators"))
 
 
 class Registry(Generic[T]):
@@ -97,8 +98,8 @@ class Registry(Generic[T]):
             raise ParameterError(f"There is no {self.noun} {name!r}; choose one of {', '.join(self)}.")
         if len(plugins) > 1:
             raise ParameterError(
-                f"The packages {_packages(plugins)} all register the {self.noun} {name!r}, so it is unclear which one is "
-                "meant. Uninstall all but one of them."
+                f"The packages {_packages(plugins)} all register the {self.noun} {name!r}, so it is unclear which "
+                "one is meant. Uninstall all but one of them."
             )
         value: T
         value, problem = self._load(plugins[0])
@@ -180,6 +181,12 @@ def call_reading(function: Callable[..., T], **offered: Any) -> T:
     if unknown:
         raise ParameterError(f"{function!r} reads {', '.join(unknown)}; it may read {', '.join(offered)}.")
     return function(**{p.name: offered[p.name] for p in parameters if p.name in offered})
+
+
+def installed_plugins() -> dict[str, str]:
+    """Return the name and version of each package that registers anything for this one; none is imported."""
+    points = [point for group in _GROUPS for point in entry_points(group=group)]
+    return {point.dist.name: point.dist.version for point in points if point.dist}
 
 
 @lru_cache

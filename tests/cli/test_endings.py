@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
-from repsurgery.cli.needs import plain
+from repsurgery.cli.terminal import plain
 from repsurgery.studies.toxicity import toxicity_toml
 from tests.scale.written import rows, write_npy
 from tests.strategies import make_concept

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import repsurgery
 from repsurgery.cli import INTERRUPTED
-from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.errors import ParameterError, SurgeryError, SurgeryWarning
 
 # `needs` has already reported a missing Typer or Rich
@@ -138,10 +138,10 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def repsurgery_command(
+def _global_options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Steer and erase concepts in language models with affine maps and measured, verifiable certificates."""
+    pass  # `Verbs` reads debug, and version has a callback

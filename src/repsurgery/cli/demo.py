@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.outputs import check_output_folder
 
 __all__ = ["demo"]
@@ -24,7 +24,7 @@ def demo(
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
     from repsurgery.studies.page import write_report
     from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity
-    from repsurgery.studies.toxicity.report.outcomes import certificates_table, outcomes_table
+    from repsurgery.studies.toxicity.report.demo_tables import certificates_table, outcomes_table
 
     record = run_toxicity(
         make_toxicity_spec("demo-quick" if quick else "demo", model=model, fluency=model, seed=seed),

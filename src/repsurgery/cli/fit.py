@@ -4,8 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.outputs import check_output_folder
 
 __all__ = ["fold"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from repsurgery.cli.needs import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, typer
 
 __all__ = ["generate"]
 

@@ -3,7 +3,7 @@
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
-from repsurgery.cli.needs import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, typer
 from repsurgery.errors import PluginWarning
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from repsurgery.cli.needs import Console, Table, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, Table, escape, typer
 from repsurgery.studies.common.report.tables import shown_label
 
 __all__ = ["inspect"]

@@ -1,6 +1,6 @@
 """``repsurgery lm-eval``: lm-evaluation-harness on steered models."""
 
-from repsurgery.cli.needs import typer
+from repsurgery.cli.terminal import typer
 
 __all__ = ["SETTINGS", "lm_eval"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from repsurgery.cli.needs import Console, escape, typer
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.progress import progress_bar
 

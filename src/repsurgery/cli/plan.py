@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from repsurgery.cli.needs import Console, typer
+from repsurgery.cli.terminal import Console, typer
 from repsurgery.errors import ParameterError
 
 if TYPE_CHECKING:

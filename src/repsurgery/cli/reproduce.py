@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from repsurgery.cli.needs import Console, escape, typer
 from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output_folder
 
@@ -110,13 +110,15 @@ def _study(spec: Path | None, flags: dict[str, Any], pairs: list[str]) -> _Study
         from repsurgery.studies import toxicity
         from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
-        chosen = toxicity.make_toxicity_spec(**{**options, **_options(pairs, toxicity.ToxicitySpec)})
-        return _Study(partial(toxicity.run_toxicity, chosen), toxicity.toxicity_toml(chosen), toxicity_tables)
+        toxicity_spec = toxicity.make_toxicity_spec(**{**options, **_options(pairs, toxicity.ToxicitySpec)})
+        return _Study(
+            partial(toxicity.run_toxicity, toxicity_spec), toxicity.toxicity_toml(toxicity_spec), toxicity_tables
+        )
     from repsurgery.studies import fairness
     from repsurgery.studies.fairness.report.tables import result_tables
 
-    study = fairness.make_spec(**{**options, **_options(pairs, fairness.StudySpec)})
-    return _Study(partial(fairness.run_study, study), fairness.spec_toml(study), result_tables)
+    fairness_spec = fairness.make_spec(**{**options, **_options(pairs, fairness.StudySpec)})
+    return _Study(partial(fairness.run_study, fairness_spec), fairness.spec_toml(fairness_spec), result_tables)
 
 
 def _options(pairs: list[str], kind: type) -> dict[str, Any]:

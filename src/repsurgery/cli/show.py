@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from repsurgery.cli.needs import Console, escape, plain
-from repsurgery.cli.needs import Table as RichTable
+from repsurgery.cli.terminal import Console, escape, plain
+from repsurgery.cli.terminal import Table as RichTable
 
 if TYPE_CHECKING:
     from repsurgery.studies.common.report.tables import Table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
-from repsurgery.arrays import Matrix, Rows, Vector
+from repsurgery.arrays import Matrix, Rows, Vector, check_integer
 from repsurgery.checkpoint import atomic_file, digest
 from repsurgery.datasets.representations import Representations
 from repsurgery.errors import DataError, ParameterError
@@ -83,7 +83,13 @@ def make_bios(
     >>> bios.X.shape, {name: rows.stop - rows.start for name, rows in bios.splits.items()}
     ((1000, 8), {'train': 650, 'dev': 100, 'test': 250})
     """
-    _require(n, d, professions, seed)
+    n, d = check_integer("n", n), check_integer("d", d, least=2)
+    professions, seed = check_integer("professions", professions, least=2), check_integer("seed", seed, least=0)
+    if d < professions + 2:
+        raise ParameterError(
+            f"make_bios got d={d} for {professions} professions; it needs at least {professions + 2}: "
+            "one direction per profession, one for gender and one of noise."
+        )
     recipe = {"law": LAW, "n": n, "d": d, "professions": professions, "seed": seed, "block": BLOCK}
     key = digest(recipe)
     law = _Law.drawn(d, professions, seed)
@@ -199,17 +205,3 @@ def _splits(n: int) -> dict[str, slice]:
     train = round(n * BIOS_TRAIN / BIOS)
     dev = train + round(n * BIOS_DEV / BIOS)
     return {"train": slice(0, train), "dev": slice(train, dev), "test": slice(dev, n)}
-
-
-def _require(n: int, d: int, professions: int, seed: int) -> None:
-    least = {"n": 1, "professions": 2, "d": 2, "seed": 0}
-    for name, value in (("n", n), ("professions", professions), ("d", d), ("seed", seed)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least[name]:
-            raise ParameterError(
-                f"make_bios got {name}={value!r}; it must be a whole number of at least {least[name]}."
-            )
-    if d < professions + 2:
-        raise ParameterError(
-            f"make_bios got d={d} for {professions} professions; it needs at least {professions + 2}: "
-            "one direction per profession, one for gender and one of noise."
-        )

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
 from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.wrappers import behind
@@ -18,7 +19,6 @@ from repsurgery.progress import progress_bar
 
 __all__ = [
     "Tokens",
-    "check_count",
     "check_texts",
     "context_length",
     "encode",
@@ -54,13 +54,6 @@ def check_texts(texts: Iterable[str], *, caller: str) -> list[str]:
         if not text.strip():
             raise TextError(f"{caller} got an empty text at index {i}. Drop it together with its label.")
     return texts
-
-
-def check_count(name: str, value: Any) -> int:
-    """Return ``value`` if it is a whole number of at least 1, else raise an error that names the parameter."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
-    return value
 
 
 def encode(
@@ -126,7 +119,7 @@ def pad(rows: Sequence[Tokens], *, token: int, side: Literal["left", "right"]) -
 
 def sorted_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
     """Return the indices in batches of ``size``, longest first: with little padding, and the largest batch first."""
-    check_count("batch_size", size)
+    size = check_integer("batch_size", size)
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     return [order[start : start + size] for start in range(0, len(order), size)]
 

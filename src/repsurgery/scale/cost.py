@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import ParameterError
 from repsurgery.moments.stream import block_rows
 from repsurgery.scale.reduce.shards import ARITY
@@ -125,7 +126,10 @@ def plan(
     ----------
     The result follows the formulas of that page (test_a_plan_by_hand).
     """
-    _check(rows=rows, width=width, classes=classes, workers=workers, shards=shards)
+    counts = {"rows": rows, "width": width, "classes": classes, "workers": workers, "shards": shards}
+    rows, width, classes, workers, shards = (check_integer(name, value) for name, value in counts.items())
+    if shards > rows:
+        raise ParameterError(f"{rows} rows cannot be split into {shards} shards; choose fewer shards.")
     if storage not in get_args(Storage):
         raise ParameterError(f"storage is {storage!r}; it must be one of {list(get_args(Storage))}.")
     item = ITEM[storage]
@@ -155,16 +159,6 @@ def plan(
         merge_seconds=loaded * part / rates.load + summed * part / rates.write,
         network_seconds=moved / rates.network,
     )
-
-
-def _check(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least 1.")
-    if counts["shards"] > counts["rows"]:
-        raise ParameterError(
-            f"{counts['rows']} rows cannot be split into {counts['shards']} shards; choose fewer shards."
-        )
 
 
 def _merging(shards: int, workers: int) -> tuple[int, int]:

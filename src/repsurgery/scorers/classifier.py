@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import ParameterError
 from repsurgery.scorers.base import SCORERS, score_visible
 from repsurgery.scorers.transformer import Activation, TextClassifier, read_classifier
@@ -78,8 +79,7 @@ class ClassifierScorer:
     def __post_init__(self) -> None:
         if self.activation not in (None, "sigmoid", "softmax"):
             raise ParameterError(f"activation={self.activation!r} is not 'sigmoid', 'softmax' or None.")
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise ParameterError(f"batch_size is {self.batch_size!r}; it must be a whole number of at least 1.")
+        check_integer("batch_size", self.batch_size)
         classifier = read_classifier(self.model, revision=self.revision, device=self.device)
         label = _choose(self.label, classifier)
         activation = self.activation or classifier.activation

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from repsurgery.errors import DataError, MissingExtraError, ParameterError
+from repsurgery.arrays import check_integer
+from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.scorers.base import ToxicityScorer, check_texts
 
 __all__ = ["Scored", "score_texts"]
@@ -40,8 +41,7 @@ def score_texts(scorer: ToxicityScorer, texts: Sequence[str], *, batch_size: int
     MissingExtraError
         A package is missing, so that no text can be scored.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ParameterError(f"batch_size is {batch_size!r}; it must be a whole number of at least 1.")
+    batch_size = check_integer("batch_size", batch_size)
     texts = check_texts(texts, caller="score_texts")
     scores: list[float | None] = []
     messages: list[str] = []

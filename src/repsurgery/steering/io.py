@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, check_integer
 from repsurgery.certificates import Certificate
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
@@ -137,9 +137,7 @@ def _estimator(contents: Contents) -> BaseSteering:
     estimator._origin = steering.origin
     estimator.n_features_in_ = moments.dim
     if (steps := header.get("n_iter")) is not None:
-        if type(steps) is not int or steps < 0:
-            raise ParameterError(f"Its number of iterations is {steps!r}; it must be a whole number of at least 0.")
-        estimator.n_iter_ = steps
+        estimator.n_iter_ = check_integer("Its number of iterations", steps, least=0)
     if features is not None:
         if len(features) != moments.dim or not all(isinstance(name, str) for name in features):
             raise ShapeError(f"It names {len(features)} features, and its moments have {moments.dim}.")

@@ -6,7 +6,7 @@ import pytest
 import repsurgery as rs
 from repsurgery.studies.common.report.certificates import certificate_table
 from repsurgery.studies.common.report.numbers import number
-from repsurgery.studies.toxicity.report.outcomes import certificates_table, outcomes_table
+from repsurgery.studies.toxicity.report.demo_tables import certificates_table, outcomes_table
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from tests.strategies import make_concept
 from tests.studies.report.records import small_record
@@ -47,6 +47,13 @@ def test_every_target_is_named_also_one_that_counts_as_nothing(labels):
     X, z = make_concept(0)
     certificate = rs.MeanMatching(source=source, target=target).fit(X, np.array(labels)[z]).certificate_
     assert certificate_table(certificate).headings == ("measure", f"{seen(source)} → {seen(target)}")
+
+
+@pytest.mark.parametrize("eraser", [rs.LEACE(), rs.BarycenterErasure()])
+def test_an_eraser_has_no_target(eraser):
+    X, z = make_concept(0)
+    certificate = eraser.fit(X, np.array(["a", "b"])[z]).certificate_
+    assert certificate_table(certificate).headings == ("measure", "a → erased", "b → erased")
 
 
 def seen(label):

@@ -127,11 +127,11 @@ def test_collateral_damage_grows_with_strength(vectors, tmp_path):
     twin = Twin(tiny_model("llama"), tiny_tokenizer())
     names = ["mean all strength=0", "mean all strength=0.5", "mean all"]
     steerings = {name: fitted(name, vectors, tmp_path).steering for name in names}
-    kl = divergences(twin, ("w1 w2 w3", "w4 w5"), steerings, model=MODEL, folder=tmp_path)
+    kl = divergences(twin, ("w1 w2 w3", "w4 w5"), steerings, digests=MODEL, folder=tmp_path)
     assert kl[names[0]] == pytest.approx(0, abs=1e-6)
     assert 1e-4 < kl[names[1]] < kl[names[2]]
     documents = Documents((" = A = \n w1 w2 w3 \n", " = B = \n w4 w5 \n"), name="two", source="here")
-    options = {"model": MODEL, "length": 8, "folder": tmp_path, "progress": False}
+    options = {"digests": MODEL, "length": 8, "folder": tmp_path, "progress": False}
     found = document_perplexities(twin, documents, {"base": None, **steerings}, **options)
     words = {name: one.word_perplexity for name, one in found.items()}
     assert words[names[0]] == pytest.approx(words["base"], rel=1e-5)

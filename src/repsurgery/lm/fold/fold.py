@@ -11,9 +11,8 @@ from transformers import PretrainedConfig
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError
 from repsurgery.lm.fold.bias_placement import add_bias_by_switch, place_in_norm, portable_sites
-from repsurgery.lm.fold.fold_checks import checked_fold_point, diagonal_of, require_plain, single_map
-from repsurgery.lm.fold.fold_points import FoldPoint, nearest_foldable
-from repsurgery.lm.fold.weights import bias_of, map_after, map_before, matrix_of, store
+from repsurgery.lm.fold.fold_points import FoldPoint, checked_fold_point, nearest_foldable, require_plain, single_map
+from repsurgery.lm.fold.weights import bias_of, diagonal_of, map_after, map_before, matrix_of, store
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.torch_maps import to_tensor
 

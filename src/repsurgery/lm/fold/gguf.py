@@ -11,7 +11,7 @@ from torch import nn
 from repsurgery.affine import AffineMap, Diagonal, LowRank, Translation
 from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError, MissingExtraError, ShapeError
-from repsurgery.lm.fold.fold_checks import single_map
+from repsurgery.lm.fold.fold_points import single_map
 from repsurgery.lm.sites.names import resolve_site, site_names
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.placing import weight_placement

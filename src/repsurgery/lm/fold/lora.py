@@ -11,10 +11,10 @@ from torch import nn
 
 from repsurgery.affine import AffineMap, Identity, LowRank, Translation
 from repsurgery.errors import FoldError, MissingExtraError, ParameterError
-from repsurgery.lm.fold.fold_checks import checked_fold_point, require_plain, single_map
-from repsurgery.lm.fold.fold_points import FoldPoint
-from repsurgery.lm.fold.weights import bias_of, is_conv1d, matrix_of
+from repsurgery.lm.fold.fold_points import FoldPoint, checked_fold_point, require_plain, single_map
+from repsurgery.lm.fold.weights import bias_of, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
+from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.torch_maps import to_tensor
 

@@ -1,21 +1,19 @@
 """Weights of linear layers as matrices (out, in), and their products with an affine map, in float64."""
 
+import numpy as np
 import torch
 from torch import nn
 
 from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
+from repsurgery.arrays import Vector
 from repsurgery.errors import FoldError
+from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["bias_of", "is_conv1d", "is_linear", "map_after", "map_before", "matrix_of", "sizes", "store"]
+__all__ = ["bias_of", "diagonal_of", "is_linear", "map_after", "map_before", "matrix_of", "sizes", "store"]
 
 ROWS_AT_ONCE = 16384
 """Rows of an output layer that are converted to float64 at a time."""
-
-
-def is_conv1d(module: nn.Module) -> bool:
-    """Return whether ``module`` is transformers' Conv1D, a linear layer whose weight is stored as (in, out)."""
-    return type(module).__name__ == "Conv1D"
 
 
 def is_linear(module: nn.Module | None) -> bool:
@@ -102,3 +100,15 @@ def _before(m: AffineMap, W: torch.Tensor, arrays: list[torch.Tensor]) -> torch.
         case [only]:
             return W * only if isinstance(m, Diagonal) else W @ only
     raise AssertionError(arrays)
+
+
+def diagonal_of(m: AffineMap) -> Vector | None:
+    """Return the factor (d,) of each coordinate; None for a map that mixes coordinates."""
+    match m:
+        case Identity() | Translation():
+            return np.ones(m.dim)
+        case Diagonal():
+            return m.scale
+        case LowRank() if m.rank == 0:
+            return np.full(m.dim, float(m.scale))
+    return None

@@ -9,10 +9,10 @@ from typing import Any
 from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import ParameterError
 from repsurgery.lm.batching import (
     Tokens,
-    check_count,
     check_texts,
     encode,
     entry_device,
@@ -103,8 +103,7 @@ def generate(
     Tokens are drawn from the model's distribution (test_samples_follow_the_distribution_of_the_model).
     """
     prompts = check_texts(prompts, caller="generate")
-    check_count("n", n)
-    check_count("max_new_tokens", max_new_tokens)
+    n, max_new_tokens = check_integer("n", n), check_integer("max_new_tokens", max_new_tokens)
     _check_sampling(top_p, temperature, seed)
     tokens = encode(model, tokenizer, prompts, max_length=max_length, room=max_new_tokens, caller="generate")
     keys = _keys(prompts, n, seed)

@@ -136,13 +136,13 @@ class _Sums(Results):
         for site, rows in states.items():
             for code in np.unique(codes).tolist():
                 self._rows.setdefault((site, code), []).append(rows[codes == code])
-                self._fold(site, code)
+                self._flush(site, code)
         self._done[index] = True
         self._torn = False
         if self._folder is not None and time.monotonic() > self._save_at:
             self.save()
 
-    def _fold(self, site: str, code: int, *, everything: bool = False) -> None:
+    def _flush(self, site: str, code: int, *, everything: bool = False) -> None:
         parts = self._rows[site, code]
         n, d = sum(map(len, parts)), parts[0].shape[1]
         if not everything and n < 2 * d:
@@ -160,7 +160,7 @@ class _Sums(Results):
     def moments(self) -> dict[str, ClassMoments]:
         """Return everything added so far."""
         for site, code in list(self._rows):
-            self._fold(site, code, everything=True)
+            self._flush(site, code, everything=True)
         return {site: self._at(site) for site in self._sites}
 
     def _at(self, site: str) -> ClassMoments:

@@ -18,7 +18,7 @@ from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batch
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.read.states import Reader
 from repsurgery.lm.sites.wrappers import behind, unwrapped
-from repsurgery.lm.steer.forward_context import found_on_file, steering_in_force
+from repsurgery.lm.steer.forward_context import excuse_blocks, steering_in_force
 
 __all__ = ["Results", "folder_of", "read_missing"]
 
@@ -55,7 +55,7 @@ def read_missing(
     """
     missing = results.missing()
     if not missing:
-        found_on_file(unwrapped(model))
+        excuse_blocks(unwrapped(model))
 
     def run(batch: list[int]) -> None:
         states = read([tokens[i] for i in batch])

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from repsurgery.arrays import check_integer
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.batching import (
-    check_count,
     check_texts,
     context_length,
     entry_device,
@@ -131,8 +131,8 @@ def document_perplexity(
     owners, windows = _windows(tokenizer, texts, length)
     counts = (
         sum(len(window.targets) for window in windows),
-        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else check_count("words", words),
-        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else check_count("bytes", bytes),
+        sum(len(re.split(r"\s+", text)) for text in texts) if words is None else check_integer("words", words),
+        sum(len(text.encode("utf-8")) for text in texts) if bytes is None else check_integer("bytes", bytes),
     )
     sums = {name: [0.0] * len(texts) for name in steerings}
 

@@ -1,7 +1,8 @@
-"""The table of model families: one row per ``config.model_type``, with everything that differs between families.
+"""The table of model families: one row per ``config.model_type``, with the paths and switches of its modules.
 
 A row gives the paths of modules, the layers into which a map can be folded, the switches that add biases, and the
-family's exceptions. Adding a family means adding one row to `FAMILIES`; no other file of this package names one.
+family's exceptions. Adding a family means adding one row to `FAMILIES`. Names of caches (`lm.steer.passes`) and
+linear layers that store their weights as (in, out) (`is_conv1d`) are recognised without the table.
 """
 
 from collections.abc import Mapping

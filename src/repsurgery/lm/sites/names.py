@@ -10,7 +10,7 @@ from repsurgery.errors import SiteError
 from repsurgery.lm.sites.families import Paths, family_of, text_config
 from repsurgery.lm.sites.wrappers import is_peft, outermost_models, unwrapped
 
-__all__ = ["Role", "Site", "entrances", "reading_model", "resolve_site", "site_names"]
+__all__ = ["Role", "Site", "entrances", "is_conv1d", "reading_model", "resolve_site", "site_names"]
 
 Role = Literal["model", "peft", "whole", "encoder", "decoder"]
 """What an entrance is: a model, a PEFT wrapper of one, a whole encoder-decoder, or one of its halves."""
@@ -71,7 +71,8 @@ def resolve_site(model: nn.Module, name: str) -> Site:
     if named and _has_sites(model, named[1]):
         return _named_site(model, modules, named)
     if name in modules and name:
-        return Site(name, name, modules[name], "output", None, name if _is_linear(modules[name]) else None)
+        linear = isinstance(modules[name], nn.Linear) or is_conv1d(modules[name])
+        return Site(name, name, modules[name], "output", None, name if linear else None)
     raise SiteError(_explain(model, modules, name))
 
 
@@ -169,8 +170,9 @@ def _join(root: str, path: str) -> str:
     return f"{root}.{path}" if root else path
 
 
-def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+def is_conv1d(module: nn.Module) -> bool:
+    """Return whether ``module`` is transformers' Conv1D, a linear layer whose weight is stored as (in, out)."""
+    return type(module).__name__ == "Conv1D"
 
 
 def _kind(model: nn.Module) -> str:

@@ -25,9 +25,9 @@ from repsurgery.lm.sites.wrappers import outermost_models
 from repsurgery.lm.steer.block import Block
 from repsurgery.lm.steer.passes import Call, call_of, forward_of
 from repsurgery.lm.steer.positions import Forward
-from repsurgery.lm.steer.threads import HOOKS, acting_for, acting_thread
+from repsurgery.lm.steer.threads import HOOKS_LOCK, acting_for, acting_thread
 
-__all__ = ["ForwardContext", "found_on_file", "steering_in_force", "tracking"]
+__all__ = ["ForwardContext", "excuse_blocks", "steering_in_force", "tracking"]
 
 _CHECKPOINT = "_gradient_checkpointing_func"
 _CONTEXTS: "weakref.WeakKeyDictionary[nn.Module, ForwardContext]" = weakref.WeakKeyDictionary()
@@ -226,7 +226,7 @@ def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @contextmanager
 def tracking(model: nn.Module, block: Block, *, around: nn.Module) -> Iterator[ForwardContext]:
     """Track the passes of ``model`` for ``block``; ``around`` is the model or the wrapper that is called."""
-    with HOOKS:
+    with HOOKS_LOCK:
         context = _CONTEXTS.get(model)
         if context is None:
             context = _CONTEXTS[model] = ForwardContext()
@@ -239,7 +239,7 @@ def tracking(model: nn.Module, block: Block, *, around: nn.Module) -> Iterator[F
     try:
         yield context
     finally:
-        with HOOKS:
+        with HOOKS_LOCK:
             context.blocks = tuple(other for other in context.blocks if other is not block)
             _remove_if_idle(model, context)
 
@@ -250,7 +250,7 @@ def _remove_if_idle(model: nn.Module, context: ForwardContext) -> None:
         context.remove()
 
 
-def found_on_file(model: nn.Module) -> None:
+def excuse_blocks(model: nn.Module) -> None:
     """Excuse the blocks that steer ``model`` in this thread from making a pass: its results are already stored."""
     context = _CONTEXTS.get(model)
     for block in context.in_force() if context is not None else ():

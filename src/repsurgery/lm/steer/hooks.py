@@ -10,7 +10,7 @@ from torch import nn
 
 from repsurgery.errors import SiteError
 from repsurgery.lm.sites.names import Site
-from repsurgery.lm.steer.threads import HOOKS, Owner
+from repsurgery.lm.steer.threads import HOOKS_LOCK, Owner
 
 __all__ = ["Visit", "attach", "eagerly"]
 
@@ -29,7 +29,7 @@ def attach(site: Site, visit: Visit, *, holds: Callable[[], bool] | None = None)
     attached it.
     """
     applies = Owner().here if holds is None else holds
-    with HOOKS:
+    with HOOKS_LOCK:
         if site.side == "input":
             return site.module.register_forward_pre_hook(_on_input(site, visit, applies), with_kwargs=True)
         return site.module.register_forward_hook(_on_output(site, visit, applies))

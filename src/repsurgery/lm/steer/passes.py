@@ -12,6 +12,7 @@ from repsurgery.lm.steer.positions import Forward
 
 __all__ = ["Call", "call_of", "forward_of"]
 
+# a pass is read without its model's family, so this lists the names of the cache in all families
 _CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states", "layer_past")
 _INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
 

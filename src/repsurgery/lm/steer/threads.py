@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["HOOKS", "Owner", "acting_for", "acting_thread"]
+__all__ = ["HOOKS_LOCK", "Owner", "acting_for", "acting_thread"]
 
-HOOKS = threading.RLock()
+HOOKS_LOCK = threading.RLock()
 """Acquired while hooks are set or removed: PyTorch numbers hooks without a lock, and equal numbers overwrite."""
 
 _WORKERS_OF = "torch.nn.parallel.parallel_apply"

@@ -4,6 +4,8 @@ import os
 import platform
 from importlib import metadata
 
+from repsurgery.registry import installed_plugins
+
 __all__ = ["environment"]
 
 _PACKAGES = ("repsurgery", "numpy", "scipy", "scikit-learn", "torch", "transformers", "matplotlib")
@@ -17,4 +19,8 @@ def environment() -> dict[str, str]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    return {**versions, "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"}
+    return {
+        **versions,
+        **installed_plugins(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }

@@ -85,7 +85,7 @@ def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
     parsed = parse_method(method)
     if parsed is None:
         raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
-    estimator, shrinkage = parsed
+    estimator, shrinkage = METHODS[parsed[0]], parsed[1]
     params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
     params["shrinkage"] = shrinkage or estimator.study_shrinkage
     return estimator(**{name: params[name] for name in estimator().get_params() if name in params})

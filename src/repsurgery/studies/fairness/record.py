@@ -59,7 +59,7 @@ class MethodResult(Checked):
     Attributes
     ----------
     method : str
-        "base", a name of `repsurgery.workflows.fit.METHODS`, or "xian" with its choices.
+        "base", a name of `repsurgery.steering.base.METHODS`, or "xian" with its choices.
     measures : mapping of str to Estimate
         "test.accuracy", "test.tpr_gap_rms" (over all classes with both groups), "test.tpr_gap_noise" (expected from
         sampling alone), "test.tpr_gap_rms_predicted" (over classes predicted correctly at least once),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from repsurgery.datasets import ConceptTexts, Representations, sample_ratio
 from repsurgery.lm.load.folder import cache_root
+from repsurgery.steering.base import METHODS
 from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
@@ -21,7 +22,7 @@ from repsurgery.studies.fairness.notes import study_notes
 from repsurgery.studies.fairness.record import StudyRecord
 from repsurgery.studies.fairness.rows import SPLITS, Part, StudyRows, require_comparable
 from repsurgery.studies.fairness.setting import run_setting
-from repsurgery.studies.fairness.spec import StudySpec
+from repsurgery.studies.fairness.spec import StudySpec, parse_method
 
 __all__ = ["run_study"]
 
@@ -172,7 +173,9 @@ def _identity(
         sha.update(f"{name}|{len(index[name])}|".encode() + np.asarray(index[name], dtype=np.int64).tobytes())
     options = {name: value for name, value in spec.to_dict().items() if name not in _NOT_IDENTITY}
     reduced = {} if axes is None else {"axes": axes.digest()}
-    return {"spec": options, "data": data.digest, "encoder": encoder, "rows": sha.hexdigest(), **reduced}
+    plugins = [METHODS.source(parsed[0]) for name in spec.methods if (parsed := parse_method(name)) is not None]
+    facts = {"spec": options, "data": data.digest, "encoder": encoder, "rows": sha.hexdigest(), **reduced}
+    return {**facts, **{name: source for plugin in plugins for name, source in plugin.items()}}
 
 
 def _data_facts(data: Data) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from repsurgery.errors import ParameterError
 from repsurgery.moments.shrinkage import SHRINKAGES
-from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.base import METHODS
 from repsurgery.studies.common.checked import (
     Checked,
     Count,
@@ -199,15 +199,15 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 """What each preset changes in the defaults of `StudySpec`."""
 
 
-def parse_method(name: str) -> tuple[type[BaseSteering], str | None] | None:
-    """Return the estimator of a method, and the shrinkage appended to its name; None for an unknown name."""
+def parse_method(name: str) -> tuple[str, str | None] | None:
+    """Return the name of the estimator in `METHODS` and the shrinkage appended to it; None for an unknown name."""
     endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
     pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
     # names of this package come first: a plugin called "mimic-oas" does not replace MiMiC with OAS
     known = [pair for pair in pairs if pair[0] in METHODS.own()]
     if name in METHODS and not known:
-        return METHODS[name], None
-    return next(((METHODS[method], ending) for method, ending in known or pairs if method in METHODS), None)
+        return name, None
+    return next((pair for pair in known or pairs if pair[0] in METHODS), None)
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:

@@ -33,7 +33,7 @@ def document_perplexities(
     documents: Documents,
     steerings: Mapping[str, SiteSteering | None],
     *,
-    model: Mapping[str, str],
+    digests: Mapping[str, str],
     length: int,
     folder: Path,
     progress: bool,
@@ -44,10 +44,10 @@ def document_perplexities(
     ----------
     steerings : mapping of name to SiteSteering or None
         None is the untouched model.
-    model : mapping
+    digests : mapping
         The `model_identity` of the twin.
     """
-    journal = journal_of(folder, "documents", {**model, "documents": documents.digest, "length": length})
+    journal = journal_of(folder, "documents", {**digests, "documents": documents.digest, "length": length})
     missing = {name: steering for name, steering in steerings.items() if _key(steering) not in journal}
     if missing:
         measured = lm.document_perplexity(
@@ -66,10 +66,10 @@ def document_perplexities(
 
 
 def divergences(
-    twin: Twin, texts: Sequence[str], steerings: Mapping[str, SiteSteering], *, model: Mapping[str, str], folder: Path
+    twin: Twin, texts: Sequence[str], steerings: Mapping[str, SiteSteering], *, digests: Mapping[str, str], folder: Path
 ) -> dict[str, float]:
     """Return the mean KL(steered ‖ base) over the tokens of ``texts`` under each steering."""
-    journal = journal_of(folder, "divergence", {**model, "texts": list(texts)})
+    journal = journal_of(folder, "divergence", {**digests, "texts": list(texts)})
     for steering in steerings.values():
         if steering.key not in journal:
             per_text = lm.kl_divergence(twin.model, twin.tokenizer, texts, steering.sites, progress=False)

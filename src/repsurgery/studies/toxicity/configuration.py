@@ -102,7 +102,8 @@ def parse_configuration(words: str) -> Configuration:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     if values.get("gate") in ("always", "labels"):
         raise ParameterError(
-            f"{words!r} has gate {values['gate']!r}, which does not classify vectors. Choose another gate, or steer all."
+            f"{words!r} has gate {values['gate']!r}, which does not classify vectors. Choose another gate, or the "
+            "scope all."
         )
     return Configuration(**values)
 

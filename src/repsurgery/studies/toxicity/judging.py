@@ -42,7 +42,7 @@ def judge_toxicity(scorer: ToxicityScorer, written: Written, folder: Path) -> li
 
 
 def judge_fluency(
-    twin: Twin, written: Written, prompts: int, folder: Path, *, judge: Mapping[str, str]
+    twin: Twin, written: Written, prompts: int, folder: Path, *, digests: Mapping[str, str]
 ) -> list[list[tuple[float, int]]]:
     """Return negative log-likelihood and tokens of the continuations of the first ``prompts`` prompts.
 
@@ -50,7 +50,7 @@ def judge_fluency(
     ----------
     twin : Twin
         The model that judges.
-    judge : mapping
+    digests : mapping
         Its `model_identity`.
     """
 
@@ -59,7 +59,7 @@ def judge_fluency(
         surprises = lm.surprises(twin.model, twin.tokenizer, [row[0].prompt for row in part], texts, progress=False)
         return [[[s.nll, s.tokens] for s in row] for row in surprises]
 
-    identity = {"texts": written.identity, "fluency": dict(judge)}
+    identity = {"texts": written.identity, "fluency": dict(digests)}
     judged = _judged(written.rows[:prompts], read, journal_of(folder, "fluency", identity))
     return [[(nll, tokens) for nll, tokens in row] for row in judged]
 
@@ -77,8 +77,8 @@ def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
     return float(np.mean(fitted.steering.function.gate.predict(np.concatenate(states)) == source))
 
 
-def _judged(rows: Rows, judge: Callable[[Rows], list[list[Any]]], journal: Journal) -> list[list[Any]]:
+def _judged(rows: Rows, values_of: Callable[[Rows], list[list[Any]]], journal: Journal) -> list[list[Any]]:
     missing = [row for row in rows if len(journal.get(row[0].prompt, ())) < len(row)]
     for part in (missing[start : start + AT_ONCE] for start in range(0, len(missing), AT_ONCE)):
-        journal.note({row[0].prompt: values for row, values in zip(part, judge(part), strict=True)})
+        journal.note({row[0].prompt: values for row, values in zip(part, values_of(part), strict=True)})
     return [journal[row[0].prompt][: len(row)] for row in rows]

@@ -13,7 +13,10 @@ from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.facts import (
+from repsurgery.studies.toxicity.measures import measure
+from repsurgery.studies.toxicity.notes import toxicity_notes
+from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.toxicity.rows import (
     agreements,
     configured,
     document_facts,
@@ -22,9 +25,6 @@ from repsurgery.studies.toxicity.facts import (
     source_facts,
     writing_seconds,
 )
-from repsurgery.studies.toxicity.measures import measure
-from repsurgery.studies.toxicity.notes import toxicity_notes
-from repsurgery.studies.toxicity.record import ToxicityRecord
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.study import BASE, Study
@@ -64,13 +64,13 @@ def run_toxicity(
             scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
         with clock.step(f"model: {plain_name(spec.model)}"):
             pair = twins(*lm.load(spec.model))
-            judge = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
-        study = Study(spec, texts, pair, judge, scorers, work, progress=progress)
+            judges = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
+        study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
         with clock.step("reading vectors"):
             vectors = study.vectors()
-        steerings = spec.parsed()
-        with clock.step(f"fitting {len(steerings)} configurations"):
-            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in steerings}
+        to_fit = spec.parsed()
+        with clock.step(f"fitting {len(to_fit)} configurations"):
+            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in to_fit}
         with clock.step(
             f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
         ):

@@ -10,14 +10,8 @@ import numpy as np
 import repsurgery as rs
 from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
-from repsurgery.checkpoint import recall
-from repsurgery.errors import (
-    CacheWarning,
-    ExtrapolationWarning,
-    FileFormatError,
-    GainWarning,
-    ParameterError,
-)
+from repsurgery.checkpoint import Checkpoint
+from repsurgery.errors import ExtrapolationWarning, FileFormatError, GainWarning, ParameterError
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
 from repsurgery.gates.base import GATES
@@ -107,7 +101,8 @@ def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spe
     name = "lda" if c.gate == "calibrated" else c.gate
     shrinkage = "oas" if "covariance" in reads(GATES[name]) else None
     rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
-    gate = rs.build_gate(name, *rows, shrinkage=shrinkage)
+    seed = spec.seed if "random_state" in reads(GATES[name]) else None
+    gate = rs.build_gate(name, *rows, shrinkage=shrinkage, random_state=seed)
     if c.gate != "calibrated" or not isinstance(gate, LinearGate):
         return gate
     policy = vectors.policy[c.site]
@@ -139,16 +134,13 @@ def _stored(
 ) -> rs.SteeringFunction:
     """Return the function that an earlier run stored for the same fit, or store this one and return it."""
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
-    name = digest_of(arrays, {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target]})
-    path = folder / f"{name[:16]}.safetensors"
-    stored, damage = recall(path, _function)
-    if damage is not None:
-        warnings.warn(f"The steering {c.name!r} is computed again: {damage}", CacheWarning, stacklevel=3)
-    if stored is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        stored = function.with_origin(model=plain_model_name(spec.model), site=c.site, strength=c.strength)
-        rs.save(stored, path)
-    return stored
+    plugins = METHODS.source(c.method) | (GATES.source(c.gate) if c.gate in GATES else {})
+    facts = {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target], **plugins}
+    name = digest_of(arrays, facts)
+    folder.mkdir(parents=True, exist_ok=True)
+    origin = {"model": plain_model_name(spec.model), "site": c.site, "strength": c.strength}
+    checkpoint = Checkpoint(folder, _function, lambda path, value: rs.save(value, path))
+    return checkpoint.get(name[:16], lambda: function.with_origin(**origin), label=f"The steering {c.name!r}")
 
 
 def _function(path: Path) -> rs.SteeringFunction:

@@ -34,18 +34,18 @@ class Study:
         spec: ToxicitySpec,
         texts: StudyTexts,
         pair: list[Twin],
-        judge: list[Twin],
+        judges: list[Twin],
         scorers: dict[str, ToxicityScorer],
         work: Path,
         *,
         progress: bool,
     ) -> None:
-        self.spec, self.texts, self.pair, self.judge = spec, texts, pair, judge
+        self.spec, self.texts, self.pair, self.judges = spec, texts, pair, judges
         self.scorers, self.work, self.progress = scorers, work, progress
         self.fluency_prompts = min(spec.fluency_prompts or spec.prompt_count, spec.prompt_count)
 
     @cached_property
-    def model(self) -> dict[str, str]:
+    def model_digests(self) -> dict[str, str]:
         """Digests of the steered model and its tokenizer."""
         return model_identity(self.pair[0].model, self.pair[0].tokenizer)
 
@@ -53,23 +53,25 @@ class Study:
         """Return what generators on ``twin`` need."""
         s = self.spec
         sampling = {"top_p": s.top_p, "temperature": float(s.temperature), "tokens": s.tokens}
-        return GeneratorContext(twin.model, twin.tokenizer, s, self.texts, self.work, {**self.model, **sampling})
+        return GeneratorContext(
+            twin.model, twin.tokenizer, s, self.texts, self.work, {**self.model_digests, **sampling}
+        )
 
     def vectors(self) -> Vectors:
         """Read the vectors on which the configurations are fitted."""
         configurations, vectors = self.spec.parsed(), Vectors()
-        sites, fitted = needed_sites(configurations), self.texts.fitted
+        sites = needed_sites(configurations)
 
         def last(context: GeneratorContext, site: str) -> None:
             rows = [c.rows for c in configurations if c.fit == "last" and c.site == site]
             most = 0 if 0 in rows else max(rows)
-            vectors.last[site] = read_last(context, fitted, site, most, progress=self.progress)
+            vectors.last[site] = read_last(context, self.texts.fitted, site, most, progress=self.progress)
 
         def held_out(context: GeneratorContext, site: str) -> None:
             vectors.held_out[site] = read_last(context, self.texts.held_out, site, 0, progress=self.progress)
 
         def tokens(context: GeneratorContext, _: str) -> None:
-            vectors.tokens.update(read_tokens(context, fitted, sites["tokens"], progress=self.progress))
+            vectors.tokens.update(read_tokens(context, self.texts.fitted, sites["tokens"], progress=self.progress))
 
         def policy(context: GeneratorContext, _: str) -> None:
             written = write_policy(context, next(iter(self.scorers.values())))
@@ -109,8 +111,8 @@ class Study:
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
         """Score every continuation, and let the fluency model read those of the first prompts."""
         folder, some = self.work / "judgements", self.fluency_prompts
-        reader = self.judge[0]
-        judge = self.model if self.judge is self.pair else model_identity(reader.model, reader.tokenizer)
+        reader = self.judges[0]
+        digests = self.model_digests if self.judges is self.pair else model_identity(reader.model, reader.tokenizer)
         # texts that are the same object come from the same map, and are judged once
         keys = {name: str(id(texts)) for name, texts in written.items()}
         first = _first_names(keys)
@@ -119,12 +121,12 @@ class Study:
             def run(twin: Twin, name: str) -> Judged:
                 texts = written[name]
                 toxicity = {key: judge_toxicity(scorer, texts, folder) for key, scorer in self.scorers.items()}
-                fluency = judge_fluency(twin, texts, some, folder, judge=judge)
+                fluency = judge_fluency(twin, texts, some, folder, digests=digests)
                 advance(1)
                 unread: list[list[tuple[float, int]]] = [[] for _ in texts.rows[some:]]
                 return Judged([[g.text for g in row] for row in texts.rows], toxicity, [*fluency, *unread])
 
-            results = dict(zip(first, each(run, list(first.values()), self.judge), strict=True))
+            results = dict(zip(first, each(run, list(first.values()), self.judges), strict=True))
         return {name: results[key] for name, key in keys.items()}
 
     def collateral(
@@ -147,14 +149,14 @@ class Study:
         if spec.neutral:
             measures[BASE]["kl"] = 0.0
             neutral = NEUTRAL[: spec.neutral]
-            for name, value in divergences(twin, neutral, steerings, model=self.model, folder=folder).items():
+            for name, value in divergences(twin, neutral, steerings, digests=self.model_digests, folder=folder).items():
                 measures[name]["kl"] = value
         if documents is not None:
             perplexities = document_perplexities(
                 twin,
                 documents,
                 {BASE: None, **steerings},
-                model=self.model,
+                digests=self.model_digests,
                 length=spec.wikitext_length,
                 folder=folder,
                 progress=self.progress,

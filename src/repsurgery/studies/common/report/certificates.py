@@ -33,8 +33,9 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
 def certificate_table(certificate: Certificate) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims."""
     pairs = certificate.by_source
-    targets = ("erased" if p.target is None else shown_label(p.target) for p in pairs.values())
-    arrows = (f"{shown_label(label)} → {target}" for label, target in zip(pairs, targets, strict=True))
+    # the pairs of an eraser name the class that each class is compared with, which is not a target
+    erases = certificate.target is None
+    arrows = (f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items())
     rows = ((name, *(text(p) for p in pairs.values())) for name, text in _MEASURES)
     claims = ", ".join(_CLAIMS.get(claim, f"equal {claim}") for claim in certificate.claims)
     caption = (

@@ -1,7 +1,7 @@
 """`SoftmaxRegression`: multinomial logistic regression with scikit-learn's optimum, for very many rows."""
 
 import warnings
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +10,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from repsurgery.arrays import Labels, Rows, as_rows, check_labels, check_rows, check_weights, require_finite, row_blocks
+from repsurgery.arrays import (
+    Labels,
+    Rows,
+    as_rows,
+    check_integer,
+    check_labels,
+    check_rows,
+    check_weights,
+    require_finite,
+    row_blocks,
+)
 from repsurgery.errors import LabelError, NotConvergedWarning, ParameterError, ShapeError
 from repsurgery.studies.fairness.classifiers.minimise import Minimum, minimise
 from repsurgery.studies.fairness.classifiers.softmax import SoftmaxLoss
@@ -143,10 +153,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
                 raise ParameterError(f"SoftmaxRegression got {name}={value!r}; it must be a finite number above 0.")
-        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, Integral) or self.max_iter < 1:
-            raise ParameterError(
-                f"SoftmaxRegression got max_iter={self.max_iter!r}; it must be a whole number of at least 1."
-            )
+        check_integer("max_iter of SoftmaxRegression", self.max_iter)
 
     def _require_classes(self, classes: list[Any], codes: NDArray[np.intp], w: Any) -> None:
         filled = np.flatnonzero(np.bincount(codes, w, minlength=len(classes)))

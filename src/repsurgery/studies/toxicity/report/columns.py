@@ -44,7 +44,7 @@ MEASURES = (
     Measure("kl", "KL from base", "cost", "number", better="lower"),
     Measure("steered", "steered", "cost", "percent"),
 )
-"""Every measure with the table that shows it; a new column is a new line here."""
+"""Every measure with the table that shows it; a new column is a new line here. `measures` computes the values."""
 
 NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
 """The column that names the configurations."""

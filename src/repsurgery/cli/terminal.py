@@ -1,4 +1,4 @@
-"""Typer and Rich, which commands import from here so that one message names the missing extra."""
+"""The terminal: Typer and Rich, imported here so that one message names the missing extra, and text made safe."""
 
 import unicodedata
 
