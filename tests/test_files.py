@@ -58,7 +58,9 @@ def rewrite(path, change):
 
 
 def test_other_versions_kinds_and_writers_are_refused(path):
-    with pytest.raises(FileFormatError, match=r"contains data of kind .thing., not .map.\. Give a file of the kind needed"):
+    with pytest.raises(
+        FileFormatError, match=r"contains data of kind .thing., not .map.\. Give a file of the kind needed"
+    ):
         read_file(path, kind="map")
     rewrite(path, lambda header, head: None)
     read_file(path)

@@ -231,7 +231,7 @@ def test_a_foreign_file_is_refused_by_its_header(tmp_path):
         rs.load(tmp_path / "model.safetensors")
     ours = {"version": 1, "kind": "extracted-rows", "header": {}}
     huge(tmp_path / "rows", {"__metadata__": {"repsurgery": json.dumps(ours), "digest": ""}, **weights}, size)
-    with pytest.raises(FileFormatError, match="contains data of kind .extracted-rows., not"):
+    with pytest.raises(FileFormatError, match=r"contains data of kind .extracted-rows., not"):
         rs.load(tmp_path / "rows")
     with pytest.raises(FileFormatError, match="number format"):
         read_file(tmp_path / "rows")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
-from repsurgery.errors import ParameterError, PluginWarning
+from repsurgery.errors import FileFormatError, ParameterError, PluginWarning
 from repsurgery.gates.base import GATES
 from repsurgery.moments.shrinkage import SHRINKAGES, shrink
-from repsurgery.registry import Registry, call_reading
+from repsurgery.registry import Registry, call_reading, installed_plugins
 from repsurgery.scorers.base import SCORERS, load_scorer
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.fairness import make_spec
@@ -212,3 +212,37 @@ def test_a_subclass_inherits_parameters_and_no_guarantees():
     assert est.verify(X, Z).verification_.verdict == "cannot tell"
     assert (est.map_.weight == rs.MiMiC(source=0, target=1).fit(X, Z).map_.weight).all()
     assert Stating().fit(X, Z).certificate_.claims == rs.MiMiC.claims != ()
+
+
+def test_a_plugin_that_exits_on_import_is_broken_like_any_other(installed):
+    installed("acme_exit", "raise SystemExit('licence missing')", methods={"exit": "acme_exit:X"})
+    with pytest.warns(PluginWarning, match="acme_exit 1.0 is broken.*SystemExit: licence missing"):
+        assert list(METHODS) == list(METHODS.own())
+
+
+def test_a_changed_plugin_has_another_source(installed, tmp_path):
+    source = "import repsurgery as rs\nclass Mine(rs.MiMiC): ..."
+    installed("acme_source", source, methods={"mine": "acme_source:Mine"})
+    before = METHODS.source("mine")
+    (tmp_path / "site" / "acme_source.py").write_text(f"{source}\n# changed")
+    assert before != METHODS.source("mine") and "acme_source 1.0" in before["method mine"]
+    assert METHODS.source("mimic") == {}
+    assert installed_plugins()["acme_source"] == "1.0"
+
+
+def test_a_plugin_does_not_replace_a_method_with_a_shrinkage(installed):
+    installed("acme_oas", BROKEN, methods={"mimic-oas": "acme_oas:X"})
+    assert parse_method("mimic-oas") == ("mimic", "oas")
+
+
+def test_an_estimator_that_no_file_could_name_is_not_saved(tmp_path):
+    class Local(rs.MiMiC): ...
+
+    class Impostor(rs.MiMiC): ...
+
+    Impostor.__name__, Impostor.__module__ = "MiMiC", "repsurgery.steering.mimic"
+    for cls, message in ((Local, "no installed package registers it"), (Impostor, "not the class that is registered")):
+        with pytest.raises(FileFormatError, match=message):
+            rs.save(cls().fit(X, Z), tmp_path / "f.safetensors")
+    assert not list(tmp_path.iterdir())
+    rs.save(Local().fit(X, Z).steering_, tmp_path / "f.safetensors")

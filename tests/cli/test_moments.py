@@ -151,7 +151,7 @@ def test_fit_from_moments_is_the_fit_from_rows(folder, data, count, run, as_json
         *("--out", "f.safetensors", "--keep-moments"),
     )
     assert result.exit_code == 0, result.output
-    assert "the site these moments were taken at" in result.stdout
+    assert "the site where these moments were computed" in result.stdout
     found, wanted = rs.load("f.safetensors"), rs.MiMiC(source=0, target=1).fit(data.X, data.z)
     np.testing.assert_allclose(found.transform(data.X), wanted.transform(data.X), rtol=1e-4, atol=1e-5)
     assert as_json("m.safetensors")["kind"] == "class-moments"

@@ -100,16 +100,16 @@ def test_no_more_than_twice_d_rows_are_ever_held():
 
 def test_a_batch_added_in_part_is_neither_saved_nor_added_twice(model, tokenizer, tmp_path, monkeypatch):
     options = {"sites": SITES, "pooling": "all", "batch_size": 10, "progress": False, "work_dir": tmp_path}
-    fold, calls = _Sums._fold, []
+    flush, calls = _Sums._flush, []
 
     def fails_once(self, site, code, **how):
         calls.append(site)
         if len(calls) == 20:
             raise MemoryError
-        fold(self, site, code, **how)
+        flush(self, site, code, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Sums, "_fold", fails_once)
+        patch.setattr(_Sums, "_flush", fails_once)
         with pytest.warns(BatchHalvedWarning), pytest.raises(SurgeryError, match="Start the call again"):
             lm.class_moments(model, tokenizer, SOME, LABELS, **options)
     found = lm.class_moments(model, tokenizer, SOME, LABELS, **options)

@@ -3,7 +3,8 @@
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
-from repsurgery.cli.terminal import Console, Table, escape, typer
+from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, typer
 from repsurgery.errors import PluginWarning
 
 if TYPE_CHECKING:
@@ -36,14 +37,11 @@ def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0)
     """Fit every method on Gaussian data, list what it guarantees, and test it on fresh data."""
     import repsurgery as rs
     from repsurgery.steering.base import METHODS
+    from repsurgery.studies.common.report.tables import Table
 
     X, z = gaussian_concept(seed)
     fresh = X[1::2], z[1::2]
     X, z = X[::2], z[::2]
-    table = Table(title="Two Gaussian classes, 2,000 rows each, 64 dimensions: steered by their labels")
-    headings = ("name", "method", "claims", *_COLUMNS, "probe − prior (nats)", "Youden J of gate", "fresh rows")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("name", "method", "claims") else "right")
     untouched = rs.MeanMatching(source="source", target="target").fit(X, z).certificate_.by_source["source"]
     before = [
         untouched.mean_gap_before,
@@ -51,7 +49,7 @@ def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0)
         untouched.ebbn_before,
         untouched.probe_r2_before,
     ]
-    table.add_row("", "untouched", "", *(f"{value:.2g}" for value in before), "0", "0", *[""] * 3)
+    rows = [("", "untouched", "", *(f"{value:.2g}" for value in before), "0", "0", *[""] * 3)]
     for name in METHODS:
         try:
             cells = _row(METHODS[name], X, z, fresh)
@@ -61,14 +59,16 @@ def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0)
             text = f"The plugin {name!r} is left out: fitting it raised {type(error).__name__}: {error}"
             warnings.warn(text, PluginWarning, stacklevel=1)
             continue
-        table.add_row(escape(name), *(escape(cell) for cell in cells))
-    console = Console()
-    console.print(table)
-    console.print(
+        rows.append((name, *cells))
+    table = Table(
+        "Two Gaussian classes, 2,000 rows each, 64 dimensions: steered by their labels",
+        ("name", "method", "claims", *_COLUMNS, "probe − prior (nats)", "Youden J of gate", "fresh rows"),
+        tuple(rows),
         "Each figure is measured on the fitted map. 'claims': what the method guarantees to make equal. 'fresh rows': "
         "whether 4,000 rows that were not used in the fit support the claims.",
-        style="dim",
+        keys=2,
     )
+    show_table(table, Console())
 
 
 def _row(method: Any, X: "Matrix", z: Any, fresh: tuple["Matrix", Any]) -> list[str]:

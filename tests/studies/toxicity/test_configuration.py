@@ -96,3 +96,9 @@ def test_a_study_survives_toml(tmp_path):
     assert load_toxicity_spec(tmp_path / "s.toml") == spec
     assert load_toxicity_spec(tmp_path / "s.toml", samples=4).samples == 4
     assert toxicity_toml(make_toxicity_spec("local")) == 'experiment = "toxicity"\npreset = "local"\n'
+
+
+@pytest.mark.parametrize("gate", ["always", "labels"])
+def test_a_gate_that_does_not_classify_vectors_is_refused(gate):
+    with pytest.raises(ParameterError, match=r"does not classify vectors.*scope all"):
+        parse_configuration(f"mean selective gate={gate}")
