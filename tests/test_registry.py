@@ -1,5 +1,6 @@
 """Names are found lazily, unknown ones are named, and plugins neither break nor replace anything."""
 
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -71,6 +72,33 @@ def test_an_estimator_is_public_by_its_registration_alone(monkeypatch):
     assert rs.Newcomer is new
     with pytest.raises(AttributeError, match="Stranger"):
         _ = rs.Stranger
+
+
+def test_each_estimator_states_its_claims():
+    assert {name: estimator.claims for name, estimator in METHODS.own().items()} == {
+        "barycenter": ("means", "covariances", "neighbours"),
+        "diagonal": ("means", "variances", "neighbours"),
+        "leace": ("means",),
+        "mean": ("means",),
+        "midsteer": ("means",),
+        "mimic": ("means", "covariances", "neighbours"),
+        "trace": ("means", "neighbours"),
+    }
+
+
+def test_threads_find_every_name():
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from repsurgery.steering.base import METHODS
+from repsurgery.gates.base import GATES
+names = [(METHODS, name) for name in ("mimic", "leace", "midsteer", "mean")]
+names += [(GATES, name) for name in ("lda", "mlp", "qda", "always")]
+with ThreadPoolExecutor(8) as pool:
+    assert None not in pool.map(lambda pair: pair[0][pair[1]], names * 4)
+assert len(METHODS.own()) == 7 and len(GATES.own()) == 7
+"""
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_two_objects_of_one_package_do_not_share_a_name():

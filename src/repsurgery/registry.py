@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -42,6 +43,7 @@ class Registry(Generic[T]):
     A plugin is imported only when its name is used or all names are listed
     (test_a_plugin_is_imported_only_when_it_is_used).
     A plugin that cannot be imported is left out with a `PluginWarning` (test_a_broken_plugin_is_named_and_left_out).
+    Threads may look names up at the same time (test_threads_find_every_name).
     A plugin never replaces one of our names, nor another plugin (test_a_plugin_never_replaces_a_built_in_name,
     test_two_plugins_of_one_name_are_both_named).
 
@@ -65,6 +67,7 @@ class Registry(Generic[T]):
         self._needs, self._accepts = needs, accepts
         self._own: dict[str, T] = {}
         self._unread: list[str] | None = None
+        self._lock = threading.RLock()
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that registers an object under ``name``."""
@@ -138,12 +141,13 @@ class Registry(Generic[T]):
 
     def _read_until(self, name: object) -> None:
         """Import modules of the home until ``name`` is registered; None imports all of them."""
-        if self._unread is None:
-            paths = getattr(import_module(self.home), "__path__", [])
-            self._unread = [f"{self.home}.{module.name}" for module in iter_modules(paths)]
-        while self._unread and name not in self._own:
-            import_module(self._unread[0])
-            self._unread = self._unread[1:]
+        with self._lock:
+            if self._unread is None:
+                paths = getattr(import_module(self.home), "__path__", [])
+                self._unread = [f"{self.home}.{module.name}" for module in iter_modules(paths)]
+            while self._unread and name not in self._own:
+                # a module may look up a name while it is imported, so it is dropped first
+                import_module(self._unread.pop(0))
 
     def _plugins(self) -> dict[str, tuple[EntryPoint, ...]]:
         return {} if self.group is None else _entry_points(self.group, tuple(sys.path))

@@ -37,13 +37,13 @@ def names():
 
 
 def flags():
-    """Return, for every command, its parameters with their spellings and whether they are required."""
+    """Return, for every command, its parameters with their spellings, whether they are required, and their defaults."""
     from typer.main import get_command
 
     from repsurgery.cli.app import app
 
     def described(command):
-        return {p.name: [*p.opts, *p.secondary_opts, p.required] for p in command.params}
+        return {p.name: [*p.opts, *p.secondary_opts, p.required, str(p.default)] for p in command.params}
 
     group = get_command(app)
     verbs = {name: group.get_command(None, name) for name in group.list_commands(None)}

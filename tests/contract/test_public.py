@@ -121,6 +121,8 @@ def guarantees():
 def test_every_guarantee_names_a_test_that_exists(section):
     for sentence in re.split(r"\.\s+(?=[A-Z*`])", section):
         assert re.search(r"\([^()]*(?:test_\w+|benchmarks/\w+\.py)[^()]*\)", sentence), f"untested: {sentence}"
+    for named in re.findall(r"\btest_\w+", section):
+        assert f"def {named}(" in TESTS, f"{named} is promised in a docstring and does not exist"
     for script in re.findall(r"benchmarks/\w+\.py", section):
         assert (ROOT / script).is_file()
 

@@ -14,7 +14,7 @@ from repsurgery.cli import INTERRUPTED
 from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.errors import ParameterError, SurgeryError, SurgeryWarning
 
-# `needs` has already reported a missing Typer or Rich
+# `terminal` has already reported a missing Typer or Rich
 from typer.core import TyperCommand, TyperGroup  # isort: skip
 from typer.main import get_command  # isort: skip
 

@@ -41,7 +41,8 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
 
     Guarantees
     ----------
-    A record that is read and written again has the same bytes (test_a_committed_record_is_written_again_as_it_stands).
+    A record that is read and written again is the same, except that fields which older files lack are null
+    (test_a_committed_record_is_written_again_as_it_stands).
     """
     body = record.to_dict()
     results = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})

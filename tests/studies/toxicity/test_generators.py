@@ -84,8 +84,16 @@ def test_another_option_or_seed_is_another_text(files, record):
     other = run(files, seed=1)
     prompts = {e.prompt: e.continuations["word-penalty"] for e in record.examples}
     assert all(prompts.get(e.prompt) != e.continuations["word-penalty"] for e in other.examples)
-    journals = [p.read_text() for p in (files / "work" / "texts").glob("texts-*")]
-    assert len(journals) == len(set(journals))
+    # one journal per row of the table and seed
+    assert len(list((files / "work" / "texts").glob("texts-*"))) == 2 * len(record.configurations)
+
+
+def test_rivals_that_seed_the_process_do_not_disturb_each_other(files, record):
+    lines = [line for line in record.spec["configurations"] if line.startswith("word-penalty")]
+    alone = run(files, configurations=["word-penalty"], work="alone")
+    assert len(lines) > 1
+    for one, other in zip(record.examples, alone.examples, strict=True):
+        assert one.continuations["word-penalty"] == other.continuations["word-penalty"]
 
 
 def test_seeds_of_different_studies_are_apart_and_fewer_are_the_first_of_more():

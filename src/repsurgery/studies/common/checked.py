@@ -16,7 +16,15 @@ from repsurgery.errors import MissingExtraError, ParameterError, SurgeryError
 
 try:
     import pydantic
-    from pydantic import AfterValidator, Field, Strict, ValidationError, field_validator, model_validator
+    from pydantic import (
+        AfterValidator,
+        BeforeValidator,
+        Field,
+        Strict,
+        ValidationError,
+        field_validator,
+        model_validator,
+    )
 except ImportError as error:
     raise MissingExtraError("Studies and their records need pydantic: pip install 'repsurgery[report]'") from error
 
@@ -38,12 +46,19 @@ __all__ = [
 T = TypeVar("T")
 C = TypeVar("C", bound="Checked")
 
+
+def _require_list(items: Any) -> Any:
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"it is a {type(items).__name__}; it must be a list.")
+    return items
+
+
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-# a list is accepted for a tuple; its items are as strict as everything else
-Several = Annotated[tuple[T, ...], Strict(strict=False)]
+# a list is accepted for a tuple, and nothing without an order; its items are as strict as everything else
+Several = Annotated[tuple[T, ...], Strict(strict=False), BeforeValidator(_require_list)]
 Unique = Annotated[Several[T], AfterValidator(lambda items: tuple(dict.fromkeys(items)))]
 
 

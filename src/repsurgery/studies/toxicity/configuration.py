@@ -70,7 +70,8 @@ class Configuration:
 def parse_line(words: str) -> Configuration | GeneratorLine:
     """Read a configuration line: a registered generator with its options, or a steering."""
     first = words.split()[:1]
-    rival = first and first[0] not in METHODS and first[0] in GENERATORS
+    # "base" is the row of the unsteered model, which every study has
+    rival = first and first[0] != "base" and first[0] not in METHODS and first[0] in GENERATORS
     return parse_generator_line(words) if rival else parse_configuration(words)
 
 

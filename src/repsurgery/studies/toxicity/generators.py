@@ -144,7 +144,7 @@ class TextGenerator(ABC):
         """Return, for each prompt, one continuation per seed, in the order of ``seeds``.
 
         A continuation must depend on its prompt, its seed and the identity alone, so that an interrupted study can
-        continue with the prompts that are missing.
+        continue with the prompts that are missing. Rivals run one after another, so that one may seed the process.
         """
 
 
@@ -208,7 +208,8 @@ def parse_generator_line(words: str) -> GeneratorLine:
 def sample_seeds(seed: int, samples: int) -> list[int]:
     """Return the seeds of ``samples`` continuations under the study's ``seed``; fewer are the first of more.
 
-    Sample ``j`` of seed ``s`` has the number ``s * 65536 + j``, so that studies with different seeds share none.
+    Sample ``j`` of seed ``s`` has the number ``s * 65536 + j``, so that studies with different seeds share none. From
+    study seed 65536 on, a number needs more than 32 bits.
     """
     if samples > MOST_SAMPLES:
         raise ParameterError(f"samples is {samples}; a study draws at most {MOST_SAMPLES} continuations of a prompt.")

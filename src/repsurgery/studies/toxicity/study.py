@@ -105,7 +105,11 @@ class Study:
                 one = generator(self.context(twin), name)
                 return write(one, prompts, self.spec.samples, folder=self.work / "texts", advance=advance)
 
-            results = dict(zip(first, each(run, list(first.values()), self.pair), strict=True))
+            # rivals may draw from the random state of the process, so they run one after another
+            steered, rivals = ([name for name in first.values() if (name in lines) is rival] for rival in (False, True))
+            texts = dict(zip(steered, each(run, steered, self.pair), strict=True))
+            texts |= zip(rivals, each(run, rivals, self.pair[:1]), strict=True)
+            results = {key: texts[name] for key, name in first.items()}
         return {name: results[key] for name, key in keys.items()}
 
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
