@@ -22,6 +22,7 @@ __all__ = [
     "check_labels",
     "check_rows",
     "check_weights",
+    "estimator_rows",
     "freeze",
     "output_dtype",
     "require_finite",
@@ -69,6 +70,19 @@ def check_rows(X: Any, *, dim: int | None = None, caller: str = "this call") -> 
             f"{caller} got {rows.shape[1]} features; it was made for {dim}. "
             "Extract X at the site used for fitting, or fit again."
         )
+    return rows
+
+
+def estimator_rows(estimator: Any, X: Any, *, reset: bool, remedy: str) -> Rows:
+    """Return ``X`` by `check_rows`, and let scikit-learn note (``reset``) or compare its width and feature names."""
+    from sklearn.utils.validation import validate_data
+
+    X = X if hasattr(X, "iloc") else as_rows(X)
+    rows = check_rows(X, caller=type(estimator).__name__)
+    try:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    except ValueError as error:
+        raise ShapeError(f"{error} {remedy}, or fit again.") from error
     return rows
 
 

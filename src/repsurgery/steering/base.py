@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.affine import AffineMap
-from repsurgery.arrays import Label, Rows, as_rows, check_labels, check_rows, check_weights
+from repsurgery.arrays import Label, Rows, check_labels, check_weights, estimator_rows
 from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.certificates.from_rows import certify
 from repsurgery.certificates.verify import verify
-from repsurgery.errors import LabelError, ParameterError, RowsNeededError, SeveralMapsError, ShapeError
+from repsurgery.errors import LabelError, ParameterError, RowsNeededError, SeveralMapsError
 from repsurgery.gates import Gate
 from repsurgery.gates.build import make_gate, require_no_rows
 from repsurgery.moments import ClassMoments
@@ -148,13 +148,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return self
 
     def _enter(self, X: Any, *, reset: bool) -> Rows:
-        X = X if hasattr(X, "iloc") else as_rows(X)
-        rows = check_rows(X, caller=type(self).__name__)
-        try:
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        except ValueError as error:
-            raise ShapeError(f"{error} Extract X at the site used for fitting, or fit again.") from error
-        return rows
+        return estimator_rows(self, X, reset=reset, remedy="Extract X at the site used for fitting")
 
     def _concept(self, X: Rows, y: Any, concept: Any, sample_weight: Any) -> tuple[list[Label], Any, Any]:
         name = type(self).__name__

@@ -9,7 +9,7 @@ from repsurgery.errors import RecordError
 from repsurgery.studies.common.report.rendering import markdown_item, markdown_text
 from repsurgery.studies.fairness.record import MethodResult
 from repsurgery.studies.page import write_study_report
-from tests.studies.report.checker import assert_self_contained, assert_well_formed, parse
+from tests.studies.report.checker import assert_self_contained, assert_well_formed
 from tests.studies.report.studies import EVIL, bios_record, dialect_record, record_of, setting_of
 
 pytest.importorskip("matplotlib", reason="figures need the extra repsurgery[report]")
@@ -29,21 +29,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     write_study_report([bios_record(), dialect_record(), evil_record()], folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def html(folder):
-    return (folder / "index.html").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def text(folder):
-    return (folder / "report.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def parsed(html):
-    return parse(html)
 
 
 def test_the_page_is_well_formed_and_every_image_and_heading_cell_is_named(parsed):

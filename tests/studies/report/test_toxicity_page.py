@@ -9,7 +9,7 @@ from repsurgery.studies.common.report.rendering import markdown_text, render
 from repsurgery.studies.page import write_study_report
 from repsurgery.studies.toxicity.record import Configured, Example
 from repsurgery.studies.toxicity.report.tables import toxicity_tables
-from tests.studies.report.checker import assert_self_contained, assert_well_formed, parse
+from tests.studies.report.checker import assert_self_contained, assert_well_formed
 from tests.studies.report.studies import bios_record
 from tests.studies.report.toxicity_records import EVIL, main_configurations, toxicity_record
 
@@ -36,21 +36,6 @@ def written(folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return written(tmp_path_factory.mktemp("toxicity"))
-
-
-@pytest.fixture(scope="module")
-def html(folder):
-    return (folder / "index.html").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def text(folder):
-    return (folder / "report.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def parsed(html):
-    return parse(html)
 
 
 def test_the_page_is_well_formed_and_every_image_and_heading_cell_is_named(parsed):

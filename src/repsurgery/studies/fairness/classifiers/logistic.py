@@ -8,20 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.arrays import (
     Labels,
     Rows,
-    as_rows,
     check_integer,
     check_labels,
-    check_rows,
     check_weights,
+    estimator_rows,
     require_finite,
     row_blocks,
 )
-from repsurgery.errors import LabelError, NotConvergedWarning, ParameterError, ShapeError
+from repsurgery.errors import LabelError, NotConvergedWarning, ParameterError
 from repsurgery.studies.fairness.classifiers.minimise import Minimum, minimise
 from repsurgery.studies.fairness.classifiers.softmax import SoftmaxLoss
 
@@ -140,13 +139,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         return P
 
     def _enter(self, X: Any, *, reset: bool) -> Rows:
-        X = X if hasattr(X, "iloc") else as_rows(X)
-        rows = check_rows(X, caller=type(self).__name__)
-        try:
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        except ValueError as error:
-            raise ShapeError(f"{error} Pass rows of the representation used for fitting, or fit again.") from error
-        return rows
+        return estimator_rows(self, X, reset=reset, remedy="Pass rows of the representation used for fitting")
 
     def _require_parameters(self) -> None:
         for name in ("C", "tol"):
