@@ -144,4 +144,4 @@ def _global_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass  # `Verbs` reads debug, and version has a callback
+    """Declare the options of every command: `Verbs` reads debug, and version has a callback."""
