@@ -81,6 +81,11 @@ def fit(
         Positions | None, typer.Option(help="Positions to write to the file as advice for later use.")
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Note on the terms of model and data.")] = None,
+    held_out: Annotated[
+        float,
+        typer.Option(help="Share of the texts that the map is not fitted on but measured on; 0 holds out none."),
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Random seed that draws the held-out texts.")] = 0,
     keep_moments: Annotated[
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
@@ -99,21 +104,27 @@ def fit(
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
     origin |= {"strength": strength, "positions": positions, "licence": licence}
     if moments is not None:
-        estimator = fit_moments(moments, method=method, params=params, **origin)
+        result = fit_moments(moments, method=method, params=params, **origin)
     else:
         assert table is not None
-        estimator = fit_table(
+        result = fit_table(
             table,
             method=method,
             text=text_column,
             label=label_column,
             max_length=max_length,
             params=params,
+            held_out=held_out,
+            seed=seed,
             **{name: value for name, value in origin.items() if value is not None},
         )
+    estimator = result.estimator
     rs.save(estimator if keep_moments else estimator.steering_, out)
     console = Console()
-    show_table(certificate_table(estimator.certificate_), console)
+    measured = None if result.held_out is None else result.held_out.certificate
+    show_table(certificate_table(estimator.certificate_, measured), console)
+    for note in result.notes:
+        console.print(escape(note), highlight=False)
     console.print(f"Wrote {escape(str(out))}, to be used at {escape(_place(estimator.origin))}.", soft_wrap=True)
 
 
