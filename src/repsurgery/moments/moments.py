@@ -122,6 +122,11 @@ class Moments:
         return len(self.mean)
 
     @property
+    def effective_count(self) -> float:
+        """The number of independent rows that these moments are worth."""
+        return float(self.weight)
+
+    @property
     def centre(self) -> Centre:
         """The mean and its residue."""
         assert self.residue is not None
