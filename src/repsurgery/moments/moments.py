@@ -23,7 +23,7 @@ from repsurgery.moments.merge import (
     remove_mean,
 )
 
-__all__ = ["Moments", "Precision", "judged_dtype"]
+__all__ = ["Moments", "Precision", "coarsest", "judged_dtype"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +218,7 @@ class Moments:
             factor = merge_factors(self.factor, other.factor, gap, *weights)
         else:
             dense = merge_scatter(self.scatter, other.scatter, gap, *weights)
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
+        return Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue)
 
     def __sub__(self, other: "Moments") -> "Moments":
         """Remove rows that were added before: exact unlearning of those rows."""
@@ -247,7 +247,7 @@ class Moments:
                 "Removing these rows would leave a negative variance, so they were not all among the rows added. "
                 "Subtract only moments of rows that were added before, with the same weights."
             )
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
+        return Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue)
 
     def _emptied_by(self, other: "Moments") -> "Moments":
         scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)
@@ -275,7 +275,7 @@ def _same_width(a: Moments, b: Moments) -> None:
         raise ShapeError(f"Moments of {a.dim} and of {b.dim} features cannot be combined; use one site for both.")
 
 
-def _coarsest(a: Moments, b: Moments) -> tuple[str, Precision]:
+def coarsest(a: Moments, b: Moments) -> tuple[str, Precision]:
     dtype = "float64" if a.dtype == b.dtype == "float64" else "float32"
     both_exact = a.precision == b.precision == "float64"
     return dtype, "float64" if both_exact else "float32-products"

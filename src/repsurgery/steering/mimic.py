@@ -65,6 +65,7 @@ class MiMiC(TowardTarget):
     claims: ClassVar[tuple[Claim, ...]] = ("means", "covariances", "neighbours")
     shrinks: ClassVar[bool] = True
     study_shrinkage: ClassVar[str] = "ridge"
+    text_shrinkage: ClassVar[str] = "pooled"
 
     def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
         return gaussian_solution(source, target, s0, s1)
