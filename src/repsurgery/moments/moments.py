@@ -276,6 +276,7 @@ def _same_width(a: Moments, b: Moments) -> None:
 
 
 def coarsest(a: Moments, b: Moments) -> tuple[str, Precision]:
+    """Return the coarser dtype and the coarser precision of two moments: those of anything computed from both."""
     dtype = "float64" if a.dtype == b.dtype == "float64" else "float32"
     both_exact = a.precision == b.precision == "float64"
     return dtype, "float64" if both_exact else "float32-products"

@@ -33,7 +33,8 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
 
     In coordinates in which Σ_p = I on its range, of dimension r, the estimate S̃ of n independent Gaussian rows has the
     mean squared error ((tr S̃)² + tr S̃²)/n; α is this error divided by the squared distance ‖S̃ − I‖² that the class
-    keeps from the pool, and at most 1. One independent row says nothing about a covariance: α = 1.
+    keeps from the pool, and at most 1. One independent row, or equal rows, say nothing about a covariance: α = 1
+    (test_one_row_or_equal_rows_say_nothing_about_a_covariance).
 
     Guarantees
     ----------
@@ -51,7 +52,7 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
     error = (float(np.trace(S)) ** 2 + float(np.square(S).sum())) / n
     S[np.diag_indices_from(S)] -= 1.0
     distance = float(np.square(S).sum())
-    return error / distance if error < distance else 1.0
+    return error / distance if 0 < error < distance else 1.0
 
 
 def _whitening(m: Moments) -> Whitening:
