@@ -32,6 +32,7 @@ __all__ = [
     "alpha_read",
     "check_shrinkage",
     "moved",
+    "parse_alpha",
     "ridge_read",
     "shrink",
     "shrink_classes",
@@ -131,6 +132,14 @@ def check_shrinkage(name: str, ridge: Any, alpha: Any = "auto") -> None:
         raise ParameterError(
             f"alpha is {alpha!r}, and shrinkage={name!r} does not read it. Leave alpha out, or choose {readers}."
         )
+
+
+def parse_alpha(text: str) -> Any:
+    """Return the number that ``text`` spells, or ``text`` itself; `check_shrinkage` judges the result."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def ridge_read(name: str, ridge: float) -> float | None:
