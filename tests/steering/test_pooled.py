@@ -204,6 +204,20 @@ def test_merged_streamed_and_saved_fits_are_the_same(tmp_path):
     assert loaded.partial_fit(X, z).alpha_ == {0: 0.25, 1: 0.25}
 
 
+def test_automatic_alpha_counts_independent_texts():
+    X, z = make_concept(21, d=6, rows=(60, 90))
+    groups = np.arange(len(X))
+    by_rows = fit((X, z), "auto").alpha_
+    assert rs.MiMiC(0, 1, shrinkage="pooled").fit(X, z, groups=groups).alpha_ == pytest.approx(by_rows, rel=EXACT)
+    # the same rows ten times, each copy in the group of its row: no new text, hence no more support
+    tenfold = np.repeat(X, 10, axis=0), np.repeat(z, 10)
+    grouped = rs.MiMiC(0, 1, shrinkage="pooled").fit(*tenfold, groups=np.repeat(groups, 10))
+    assert grouped.alpha_ == pytest.approx(by_rows, rel=1e-6)
+    assert fit(tenfold, "auto").alpha_[0] == pytest.approx(by_rows[0] / 10, rel=1e-6)
+    one_text = rs.MiMiC(0, 1, shrinkage="pooled").fit(X, z, groups=np.where(z == 0, 0, groups))
+    assert one_text.alpha_[0] == 1.0
+
+
 def test_each_pair_of_several_sources_is_pooled_alone():
     X, z = make_concept(14, d=6, rows=(60, 90, 120))
     several = rs.MiMiC(target=2, shrinkage="pooled").fit(X, z)

@@ -8,7 +8,8 @@ import numpy as np
 from repsurgery.arrays import Matrix
 from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
 from repsurgery.moments.accumulate import triangle
-from repsurgery.moments.moments import Moments, coarsest
+from repsurgery.moments.checks import coarsest
+from repsurgery.moments.moments import Moments
 
 __all__ = ["blend", "pool", "supported_alpha"]
 
