@@ -24,8 +24,8 @@ class DiagonalTransport(TowardTarget):
 
     Parameters
     ----------
-    source, target, shrinkage, ridge, gate, precision, random_state
-        See `MiMiC`; shrinkage acts on the variances.
+    source, target, shrinkage, ridge, alpha, gate, precision, random_state
+        See `MiMiC`; shrinkage acts on the variances. ``alpha="auto"`` judges the whole covariances.
 
     Guarantees
     ----------
