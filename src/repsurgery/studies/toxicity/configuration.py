@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
 from repsurgery.gates.base import GATES
-from repsurgery.moments.shrinkage import SHRINKAGES
-from repsurgery.registry import Registry
+from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, check_shrinkage, parse_alpha
+from repsurgery.registry import Registry, reads
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 
@@ -35,7 +35,9 @@ class Configuration:
         fit with a threshold that lets the gate fire on a stated share of the clean steps of the model's own
         continuations.
     shrinkage : str
-        A name of `SHRINKAGES`, for the covariances; "preset" uses the study's.
+        A name of `SHRINKAGES`, for the covariances; "preset" is the paper's, with the ridge of the study.
+    alpha : float or "auto"
+        How far "pooled" draws the covariances of both classes together.
     strength : float
         Position on the geodesic from the identity (0) to the map (1), or beyond it.
     site : str
@@ -55,6 +57,7 @@ class Configuration:
     fit: Fit = "last"
     gate: str = "nearest-mean"
     shrinkage: str = "preset"
+    alpha: Alpha = "auto"
     strength: float = 1.0
     site: str = "final"
     rows: int = 0
@@ -99,6 +102,7 @@ def parse_configuration(words: str) -> Configuration:
             choices = ", ".join((*extra, *registry)) + (_rivals() if name == "method" else "")
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
         registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
+    _require_shrinkage(words, values)
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     if values.get("gate") in ("always", "labels"):
@@ -107,6 +111,20 @@ def parse_configuration(words: str) -> Configuration:
             "scope all."
         )
     return Configuration(**values)
+
+
+def _require_shrinkage(words: str, values: Mapping[str, Any]) -> None:
+    name = values.get("shrinkage", "preset")
+    shrinkage = METHODS[values["method"]].study_shrinkage if name == "preset" else name
+    try:
+        check_shrinkage(shrinkage, 0.0, values.get("alpha", "auto"))
+    except ParameterError as error:
+        raise ParameterError(f"{words!r}: {error}") from error
+    if "alpha" in reads(SHRINKAGES[shrinkage]) and "alpha" not in METHODS[values["method"]]().get_params():
+        raise ParameterError(
+            f"{words!r} has shrinkage {name!r}, which draws the covariances of two classes together; the method "
+            f"{values['method']!r} does not have such a pair. Choose another shrinkage."
+        )
 
 
 def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
@@ -120,7 +138,7 @@ def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_origin(hint) is Literal
 }
 _REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
     "method": (METHODS, ()),
@@ -136,6 +154,8 @@ def _rivals() -> str:
 
 
 def _value(words: str, name: str, text: str) -> Any:
+    if name == "alpha":
+        return parse_alpha(text)
     if name not in ("strength", "rows"):
         return text
     try:
