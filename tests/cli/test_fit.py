@@ -69,8 +69,8 @@ def test_the_held_out_column_describes_the_saved_file(run, table, model_folder, 
     found, (four_fifths, away) = rs.load(out), parts
     assert found.origin.data == four_fifths.digest
     model, tokenizer = lm.load(model_folder)
-    X, z = rows_of(model, tokenizer, away, pooling)
-    again = rs.certify(found, X, z)
+    X, z, groups = rows_of(model, tokenizer, away, pooling)
+    again = rs.certify(found, X, z, groups=groups)
     fitted, measured = shown(result.stdout, "mean gap")[:2]
     assert measured == number(again.by_source["a"].mean_gap)
     assert fitted == number(found.certificate.by_source["a"].mean_gap)
@@ -78,20 +78,23 @@ def test_the_held_out_column_describes_the_saved_file(run, table, model_folder, 
     if method != "leace":
         assert shown(result.stdout, "gate's Youden J") == ["–", number(again.youden)]
     pair = found.certificate.by_source["a"], again.by_source["a"]
-    assert shown(result.stdout, "rows")[:2] == [f"{p.rows_source} / {p.rows_target}" for p in pair]
+    rows = [cell.split(" / ") for cell in shown(result.stdout, "rows (effective)")[:2]]
+    assert [[int(text.split()[0]) for text in cell] for cell in rows] == [[p.rows_source, p.rows_target] for p in pair]
     # the counter-check: texts that the map was fitted on give other figures
-    leaked = rs.certify(found, *rows_of(model, tokenizer, four_fifths, pooling))
+    X, z, _ = rows_of(model, tokenizer, four_fifths, pooling)
+    leaked = rs.certify(found, X, z)
     assert number(leaked.by_source["a"].mean_gap) != measured
 
 
 def rows_of(model, tokenizer, texts, pooling):
     if pooling == "last":
-        return lm.extract(model, tokenizer, texts.texts, progress=False), np.array(texts.labels)
+        return lm.extract(model, tokenizer, texts.texts, progress=False), np.array(texts.labels), texts.texts
     parts = [
         model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states[-1][0].detach().numpy()
         for text in texts.texts
     ]
-    return np.concatenate(parts), np.repeat(texts.labels, list(map(len, parts)))
+    lengths = list(map(len, parts))
+    return np.concatenate(parts), np.repeat(texts.labels, lengths), np.repeat(texts.texts, lengths)
 
 
 def test_the_seed_draws_other_texts(fit, parts):
@@ -126,6 +129,22 @@ def test_a_share_that_leaves_nothing_is_refused(run, table, tmp_path, share):
     assert "less than 1" in result.stderr
 
 
+def test_few_texts_do_not_support_a_covariance_and_many_do(fit, tmp_path):
+    said = "do not support a covariance"
+    few, many = (tmp_path / name for name in ("few.csv", "many.csv"))
+    for path, count in ((few, 30), (many, 400)):
+        lines = [f"w{i % 20} w{i // 20} w{20 * (i % 2) + i % 17},{'ab'[i % 2]}" for i in range(count)]
+        path.write_text("\n".join(["sentence,tone", *lines]))
+    found, output = fit(texts=few)
+    assert f"24 texts in 16 dimensions {said}: pooled shrinkage, alpha = 1." in output
+    assert found.certificate.gain == 1
+    assert said not in fit(texts=many)[1]
+    assert f"Warning: 24 texts in 16 dimensions {said}" in fit("--shrinkage", "none", texts=few)[1]
+    assert "Warning" not in fit("--shrinkage", "none", texts=many)[1]
+    # mean matching needs no covariance
+    assert said not in fit("--method", "mean", texts=few)[1]
+
+
 def test_moments_have_no_texts_to_hold_out(run, tmp_path):
     rng = np.random.default_rng(0)
     rs.ClassMoments.of(rng.normal(size=(40, 3)), np.repeat(["a", "b"], 20)).save(tmp_path / "m")
@@ -141,7 +160,7 @@ def test_states_that_do_not_fit_into_memory_are_drawn_from_every_label(monkeypat
     _, output = fit("--pooling", "all", "--method", "mean")
     count = int(re.search(rf"measured on (\d+) of the {len(away)} texts that were held out", output)[1])
     assert 4 <= count < len(away)
-    source, target = map(int, shown(output, "rows")[1].split(" / "))
+    source, target = (int(cell.split()[0]) for cell in shown(output, "rows (effective)")[1].split(" / "))
     assert source + target <= 20
     assert min(source, target) >= 2
 

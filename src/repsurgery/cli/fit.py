@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.terminal import Console, escape, print_sentence, typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output
 
@@ -137,7 +137,7 @@ def fit(
     measured = None if result.held_out is None else result.held_out.certificate
     show_table(certificate_table(estimator.certificate_, measured), console)
     for note in result.notes:
-        console.print(escape(note), highlight=False)
+        print_sentence(note, console)
     console.print(f"Wrote {escape(str(out))}, to be used at {escape(_place(estimator.origin))}.", soft_wrap=True)
 
 

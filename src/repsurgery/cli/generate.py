@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from repsurgery.cli.terminal import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
 
 __all__ = ["generate"]
 
@@ -43,9 +43,9 @@ def generate(
     steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions)
     compared = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
     console = Console()
-    console.print(escape(model), soft_wrap=True, highlight=False)
+    print_sentence(model, console)
     for file, opened, steps in zip(files, steerings, compared.steps, strict=True):
-        console.print(escape(f"{file.stem}: {opened.words}; {steps.words}"), soft_wrap=True, highlight=False)
+        print_sentence(f"{file.stem}: {opened.words}; {steps.words}", console)
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")

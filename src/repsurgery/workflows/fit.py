@@ -19,6 +19,7 @@ from repsurgery.moments.by_class import to_contents
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
+from repsurgery.workflows.support import support_notes
 
 __all__ = ["FitResult", "fit_moments", "fit_table"]
 
@@ -109,13 +110,16 @@ def fit_table(
             sites=[site],
             pooling="all",
             max_length=max_length,
+            groups=fitted.texts,
             progress=progress,
         )
         estimator = estimator.fit_moments(moments[site]).with_origin(origin)
     else:
-        estimator = estimator.fit(*read.rows(fitted)).with_origin(origin)
+        X, z, groups = read.rows(fitted)
+        estimator = estimator.fit(X, z, groups=groups).with_origin(origin)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
-    return FitResult(estimator, measured, (note if measured is None else _summary(measured, len(fitted)),))
+    support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
+    return FitResult(estimator, measured, (*support, note if measured is None else _summary(measured, len(fitted))))
 
 
 def fit_moments(
@@ -150,10 +154,9 @@ def fit_moments(
     _require_target(estimator, {str(label): m.count for label, m in by_class.items()})
     contents = to_contents(by_class)
     origin = origin.revised(data=digest_of(contents.arrays, contents.header))
-    return FitResult(
-        estimator.fit_moments(by_class).with_origin(origin),
-        notes=("A file of moments holds no texts, so none were held out to measure the map on.",),
-    )
+    estimator = estimator.fit_moments(by_class).with_origin(origin)
+    no_texts = "A file of moments holds no texts, so none were held out to measure the map on."
+    return FitResult(estimator, notes=(*support_notes(estimator, "rows"), no_texts))
 
 
 def _named(estimator: BaseSteering, counts: Mapping[str, int]) -> list[str]:

@@ -11,9 +11,9 @@ from torch import nn
 
 from repsurgery import lm
 from repsurgery.certificates import Certificate
-from repsurgery.certificates.verify import FEWEST_ROWS, Verdict, verdict_of
+from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.datasets import LabelledTexts, hold_out
-from repsurgery.errors import ParameterError
+from repsurgery.errors import DataError, ParameterError
 from repsurgery.lm.batching import encode, evaluating, map_batches
 from repsurgery.lm.read.states import Pooling, reader
 from repsurgery.steering.base import BaseSteering
@@ -62,12 +62,12 @@ class TextReader:
         """Return the number of rows of each text."""
         return [len(tokens) for tokens in self._tokens(texts)] if self.pooling == "all" else [1] * len(texts)
 
-    def rows(self, texts: LabelledTexts) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Return the states of the texts (n, d), and the label of each row (n,)."""
+    def rows(self, texts: LabelledTexts) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
+        """Return the states of the texts (n, d), and the label and the text of each row (n,)."""
         how: dict[str, Any] = {"site": self.site, "max_length": self.max_length, "progress": self.progress}
         if self.pooling != "all":
             X = lm.extract(self.model, self.tokenizer, texts.texts, pooling=self.pooling, **how)
-            return X, np.array(texts.labels)
+            return X, np.array(texts.labels), np.array(texts.texts)
         tokens = self._tokens(texts)
         lengths = [len(row) for row in tokens]
         with evaluating(self.model), reader(self.model, self.tokenizer, [self.site], "all") as read:
@@ -77,7 +77,7 @@ class TextReader:
                 return np.split(states, np.cumsum([lengths[i] for i in batch])[:-1])
 
             parts = map_batches(lengths, run, batch_size=32, progress=self.progress, label=f"reading {self.site}")
-        return np.concatenate(parts), np.repeat(texts.labels, lengths)
+        return np.concatenate(parts), np.repeat(texts.labels, lengths), np.repeat(texts.texts, lengths)
 
     def _tokens(self, texts: LabelledTexts) -> list[list[int]]:
         return encode(self.model, self.tokenizer, list(texts.texts), max_length=self.max_length, caller="fit")
@@ -116,11 +116,16 @@ def split(
 def measure(estimator: BaseSteering, read: TextReader, held_out: LabelledTexts, *, seed: int) -> HeldOut:
     """Return what ``held_out`` texts say of ``estimator``; ``seed`` draws those that fit into memory."""
     taken = held_out.where(_fitting(read.lengths(held_out), held_out.labels, LARGEST // estimator.n_features_in_, seed))
-    X, z = read.rows(taken)
-    certificate = estimator.certify(X, z)
-    fewest = min(min(p.rows_source, p.rows_target) for p in certificate.by_source.values())
-    verdict = verdict_of(lambda: estimator.steering_.verify(X, z)) if fewest >= FEWEST_ROWS else "cannot tell"
-    return HeldOut(certificate, verdict, len(taken), len(held_out))
+    X, z, groups = read.rows(taken)
+    certificate = estimator.certify(X, z, groups=groups)
+    return HeldOut(certificate, _verdict(estimator, X, z, groups), len(taken), len(held_out))
+
+
+def _verdict(estimator: BaseSteering, X: NDArray[np.float32], z: NDArray[Any], groups: NDArray[Any]) -> Verdict:
+    try:
+        return verdict_of(lambda: estimator.steering_.verify(X, z, groups=groups))
+    except DataError:  # fewer texts of a label than the error of a mean can be estimated from
+        return "cannot tell"
 
 
 def _fitting(lengths: Sequence[int], labels: Sequence[str], most: int, seed: int) -> list[int]:

@@ -38,7 +38,7 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
     ("gate's Youden J", lambda p: number(p.youden)),
     ("mean gap as gated", lambda p: number(p.gated_mean_gap)),
 )
-_OF_THE_MAP = ("optimal cost", "gain", "feasible", "moved by shrinkage")
+_OF_THE_MAP = ("optimal cost", "gain", "feasible", "pooled, alpha", "moved by shrinkage")
 """Measures of the fitted map, which other rows do not change."""
 
 
