@@ -12,6 +12,9 @@ from repsurgery.studies.toxicity.spec import TABLE, load_toxicity_spec
         "mimic all shrinkage=oas",
         "leace selective gate=calibrated",
         "mimic selective fit=on-policy gate=calibrated shrinkage=oas strength=0.5 site=layers.3 rows=100",
+        "natural-mean all fit=on-policy kl=0.05",
+        "mean all fit=on-policy kl=0.15 credit=step rounds=2",
+        "mean selective fit=on-policy gate=soft kl=0.05",
     ],
 )
 def test_a_configuration_is_its_name(words):
@@ -29,10 +32,10 @@ def test_what_is_as_usual_is_left_out_of_the_name():
     [
         ("mean", "a method and a scope"),
         ("", "a method and a scope"),
-        ("median all", "choose one of barycenter"),
+        ("median all", "choose one of natural, natural-mean, barycenter"),
         ("mean some", "choose one of selective"),
         ("mean all fit=first", "choose one of last"),
-        ("mean selective gate=oracle", "choose one of calibrated, always"),
+        ("mean selective gate=oracle", "choose one of calibrated, soft, always"),
         ("mimic all shrinkage=oracle", "choose one of preset, ledoit-wolf"),
         ("mean all strength=-1", "at least 0"),
         ("mean all strength=inf", "at least 0"),
@@ -44,6 +47,15 @@ def test_what_is_as_usual_is_left_out_of_the_name():
         ("mean all method=mimic", "after method and scope"),
         ("mean all gate=calibrated", "steers all vectors"),
         ("mean all rows=1", "at least 2"),
+        ("mean all kl=-1", "nats, at least 0"),
+        ("mean all kl=cheap", "nats, at least 0"),
+        ("mean all kl=0.1 strength=2", "leave one of them out"),
+        ("mean all rounds=2", "Add fit=on-policy"),
+        ("mean all credit=step", "Add fit=on-policy"),
+        ("mean all fit=on-policy rounds=0", "at least 1"),
+        ("mean selective fit=on-policy rounds=2", "several rounds"),
+        ("natural all", "fit=on-policy"),
+        ("natural selective fit=on-policy", "for all vectors"),
     ],
 )
 def test_other_words_are_refused(words, message):

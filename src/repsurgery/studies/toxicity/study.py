@@ -14,10 +14,11 @@ from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
 from repsurgery.studies.toxicity.measures import Judged
+from repsurgery.studies.toxicity.policy import read_steps, write_policy
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted
-from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_policy, read_tokens, write_policy
+from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_tokens
 from repsurgery.studies.toxicity.writing import Written, write
 
 __all__ = ["BASE", "Study"]
@@ -74,8 +75,9 @@ class Study:
             vectors.tokens.update(read_tokens(context, self.texts.fitted, sites["tokens"], progress=self.progress))
 
         def policy(context: GeneratorContext, _: str) -> None:
-            written = write_policy(context, next(iter(self.scorers.values())))
-            vectors.policy.update({site: read_policy(context, written, site) for site in sites["on-policy"]})
+            written = write_policy(context, next(iter(self.scorers.values())), self.texts.training.texts)
+            for site in sites["on-policy"]:
+                vectors.policy[site] = written.labelled(read_steps(context, written.generations, site))
 
         jobs: list[tuple[Callable[[GeneratorContext, str], None], str]] = [(last, site) for site in sites["last"]]
         jobs += [(held_out, site) for site in sites["last"] if self.spec.held_out]
