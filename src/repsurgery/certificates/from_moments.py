@@ -61,12 +61,14 @@ class Method:
 def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
     """Return the moments of the mapped rows, and E‖h − m(h)‖² over them.
 
-    ``root`` is any R with RᵀR = Σ, if known; it is not modified.
+    ``root`` is any R with RᵀR = Σ, if known; it is not modified. Groups are lost unless the map is a translation:
+    moments hold the spread between groups as one number, from which its image cannot be computed.
     """
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
     if isinstance(m, Translation | Identity):
         return replace(moments, mean=mean), drift
+    moments = replace(moments, groups=None)
     R = moments.root() if root is None else root
     image = _image(R, m)
     cost = drift + sum(float(np.square(image[i] - R[i]).sum()) for i in row_blocks(*R.shape))
