@@ -12,6 +12,7 @@ from scipy.special import log_softmax, xlogy
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Matrix, Rows, check_labels, check_rows, require_finite
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
+from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import DataError, LabelError, SurgeryError
 from repsurgery.gates import AlwaysGate, Gate, LabelsGate
@@ -45,7 +46,7 @@ class Certified(Protocol):
         """Every class known at fit."""
 
     @property
-    def certificate(self) -> Certificate | None:
+    def certificate(self) -> Certificate | EffectCertificate | None:
         """The certificate of the fit."""
 
     @property
@@ -93,11 +94,22 @@ def certify(steering: Certified, X: Any, z: Any) -> Certificate:
     return replace(certificate, by_source=records, **summarise(records, certificate.population))
 
 
-def certificate_of(steering: Certified) -> Certificate:
+def carried_certificate(steering: Certified) -> Certificate | EffectCertificate:
     """Return the certificate that ``steering`` carries, or raise a `SurgeryError`."""
     if steering.certificate is None:
         raise SurgeryError("This steering function carries no certificate; fit an estimator to get one.")
     return steering.certificate
+
+
+def certificate_of(steering: Certified) -> Certificate:
+    """Return the certificate that ``steering`` carries, or raise a `SurgeryError` where rows cannot measure it again."""
+    certificate = carried_certificate(steering)
+    if isinstance(certificate, EffectCertificate):
+        raise SurgeryError(
+            f"The certificate of {certificate.method} states an effect on what a model writes, which rows and labels do "
+            "not show. Call verify() without rows to compare its digest, and measure the effect on generations."
+        )
+    return certificate
 
 
 def checked_rows(steering: Certified, X: Any, z: Any) -> tuple[Rows, NDArray[Any]]:

@@ -10,7 +10,7 @@ from repsurgery.arrays import Label
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
 from repsurgery.certificates.claims import SHARE, TESTS
 from repsurgery.certificates.class_rows import ClassRows
-from repsurgery.certificates.from_rows import Certified, certificate_of, checked_rows, reissued
+from repsurgery.certificates.from_rows import Certified, carried_certificate, certificate_of, checked_rows, reissued
 from repsurgery.errors import CertificateError, DataError
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification", "as_support", "verdict_of", "verify"]
@@ -117,15 +117,16 @@ def verify(steering: Certified, X: Any = None, z: Any = None) -> Verification:
     (test_false_alarms_stay_below_the_level_on_many_kinds_of_data).
     Without the power to detect a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
     """
-    certificate, digest = certificate_of(steering), steering.digest()
-    if digest != certificate.digest:
+    issued, digest = carried_certificate(steering), steering.digest()
+    if digest != issued.digest:
         raise CertificateError(
-            f"{certificate.method}: the maps or the gate are not the ones that were certified (digest "
-            f"{digest[:12]}… against {certificate.digest[:12]}…). They were altered or cast; fit again, or load the "
+            f"{issued.method}: the maps or the gate are not the ones that were certified (digest "
+            f"{digest[:12]}… against {issued.digest[:12]}…). They were altered or cast; fit again, or load the "
             "original file."
         )
     if X is None:
         return Verification()
+    certificate = certificate_of(steering)
     rows, labels = checked_rows(steering, X, z)
     fresh = reissued(steering, rows, labels)
     steered = steering(rows, labels)

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
-from repsurgery.certificates import Certificate, Verification
+from repsurgery.certificates import Certificate, EffectCertificate, Verification
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
@@ -35,7 +35,7 @@ class SteeringFunction:
     gate : Gate
     classes : tuple of labels
         Every concept known at fit; labels passed to a call must be among them.
-    certificate : Certificate or None
+    certificate : Certificate, EffectCertificate or None
     origin : Origin
         Model and site that the maps belong to, and their intended use there; see `with_origin`.
 
@@ -48,7 +48,7 @@ class SteeringFunction:
     maps: Mapping[Label | None, AffineMap]
     gate: Gate = field(default_factory=AlwaysGate)
     classes: tuple[Label, ...] = ()
-    certificate: Certificate | None = None
+    certificate: Certificate | EffectCertificate | None = None
     origin: Origin = UNKNOWN
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class SteeringFunction:
         """
         return replace(self, origin=self.origin.revised(origin, **facts))
 
-    def sealed(self, certificate: Certificate) -> "SteeringFunction":
+    def sealed(self, certificate: Certificate | EffectCertificate) -> "SteeringFunction":
         """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 

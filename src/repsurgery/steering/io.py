@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
 from repsurgery.arrays import Label, check_integer
-from repsurgery.certificates import Certificate
+from repsurgery.certificates.effect import certificate_from_dict
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
@@ -115,7 +115,7 @@ def _steering(contents: Contents) -> SteeringFunction:
     if len(maps) < len(header["maps"]):
         raise LabelError("Two of the maps serve the same class.")
     gate = _gate(Contents("gate", header["gate"], _under(contents.arrays, "gate.")))
-    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
+    certificate = None if header["certificate"] is None else certificate_from_dict(header["certificate"])
     return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, Origin.from_header(header.get("origin")))
 
 

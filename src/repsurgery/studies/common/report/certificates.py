@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.certificates import Certificate, EffectCertificate, PairRecord
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
@@ -30,8 +30,10 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
 )
 
 
-def certificate_table(certificate: Certificate) -> Table:
+def certificate_table(certificate: Certificate | EffectCertificate) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims."""
+    if isinstance(certificate, EffectCertificate):
+        return _effect_table(certificate)
     pairs = certificate.by_source
     # the pairs of an eraser name the class that each class is compared with, which is not a target
     erases = certificate.target is None
@@ -45,6 +47,25 @@ def certificate_table(certificate: Certificate) -> Table:
         + f"; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
+
+
+def _effect_table(certificate: EffectCertificate) -> Table:
+    rows = (
+        ("predicted KL, nats per token", number(certificate.kl)),
+        ("slope, fitted", number(certificate.slope)),
+        ("slope, held out", number(certificate.held_out_slope)),
+        ("its standard error", number(certificate.held_out_error)),
+        ("predicted effect", number(certificate.predicted_effect)),
+        ("prompts", str(certificate.prompts)),
+        ("positions of the Fisher matrix", str(certificate.positions)),
+    )
+    caption = (
+        f"{certificate.method}, damping {certificate.damping:g}"
+        + (", with a given shift added" if certificate.added_shift else "")
+        + f". The slope is the change of the expected credit per square root of a nat, held out in {certificate.folds} "
+        f"folds of prompts; digest {certificate.digest[:16]}…"
+    )
+    return Table("Certificate", ("measure", "value"), rows, caption)
 
 
 def probed(r2: float) -> float | None:

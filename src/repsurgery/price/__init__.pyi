@@ -1,0 +1,1 @@
+from .fisher import Fisher as Fisher
