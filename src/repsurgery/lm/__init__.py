@@ -19,6 +19,7 @@ from repsurgery.lm.generate.generate import Generation, generate
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.models import load
 from repsurgery.lm.load.origin import origin_of
+from repsurgery.lm.policy.on_policy import OnPolicy, on_policy
 from repsurgery.lm.read.class_moments import class_moments
 from repsurgery.lm.read.extract import extract
 from repsurgery.lm.read.generation_states import states_along
@@ -36,6 +37,7 @@ __all__ = [
     "Generation",
     "LogLikelihood",
     "LoraExport",
+    "OnPolicy",
     "Site",
     "Surprise",
     "class_moments",
@@ -48,6 +50,7 @@ __all__ = [
     "kl_divergence",
     "load",
     "log_likelihoods",
+    "on_policy",
     "origin_of",
     "resolve_site",
     "save_folded",

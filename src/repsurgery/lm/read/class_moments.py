@@ -97,10 +97,10 @@ def class_moments(
     return sums.moments()
 
 
-def check_sites(sites: Sequence[str]) -> list[str]:
+def check_sites(sites: Sequence[str], *, caller: str = "class_moments") -> list[str]:
     """Return the names without duplicates, or raise an error that shows how to give them."""
     if isinstance(sites, str) or not sites:
-        raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
+        raise ParameterError(f"{caller} got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
     return list(dict.fromkeys(sites))
 
 
