@@ -26,7 +26,7 @@ from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "generate", "prompt_tokens"]
+__all__ = ["Generation", "continuation_text", "generate", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def generate(
     def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
         index, sample = divmod(item, n)
         continuation, finished = _until_end(drawn, ends)
-        text = _continuation(tokenizer, row, continuation)
+        text = continuation_text(tokenizer, row, continuation)
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
@@ -195,7 +195,8 @@ def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
     return (drawn, False) if stop is None else (drawn[:stop], True)
 
 
-def _continuation(tokenizer: Any, prompt: Tokens, new: Tokens) -> str:
+def continuation_text(tokenizer: Any, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """Return the text of the tokens ``new`` after those of ``prompt``, as in `Generation`."""
     # decoded together with its prompt, because some tokenizers drop a leading space
     before = tokenizer.decode(prompt, skip_special_tokens=True)
     whole = tokenizer.decode([*prompt, *new], skip_special_tokens=True)
