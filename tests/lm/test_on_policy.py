@@ -322,7 +322,7 @@ def test_texts_without_tokens_are_left_out(model, tokenizer):
     ("change", "error", "match"),
     [
         ({"credit": "token"}, ParameterError, "'text', 'step'"),
-        ({"source_at": 0.1, "target_at": 0.1}, ParameterError, "target_at must be the smaller"),
+        ({"source_at": 0.1, "target_at": 0.2}, ParameterError, "target_at must not be the larger"),
         ({"step_at": 0.0}, ParameterError, "above 0"),
         ({"target_at": float("nan")}, ParameterError, "finite number"),
         ({"samples": 0}, ParameterError, "samples is 0"),

@@ -54,8 +54,9 @@ def test_what_is_as_usual_is_left_out_of_the_name():
         ("mean all credit=step", "Add fit=on-policy"),
         ("mean all fit=on-policy rounds=0", "at least 1"),
         ("mean selective fit=on-policy rounds=2", "several rounds"),
-        ("natural all", "fit=on-policy"),
-        ("natural selective fit=on-policy", "for all vectors"),
+        ("natural all kl=0.1", "fit=on-policy"),
+        ("natural all fit=on-policy", "has no price"),
+        ("natural selective fit=on-policy kl=0.1", "for all vectors"),
     ],
 )
 def test_other_words_are_refused(words, message):

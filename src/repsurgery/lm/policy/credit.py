@@ -57,10 +57,10 @@ class Rule:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise ParameterError(f"{name} is {value!r}; it must be a finite number, a score of the scorer.")
-        if self.credit == "text" and not self.target_at < self.source_at:
+        if self.credit == "text" and self.target_at > self.source_at:
             raise ParameterError(
-                f"target_at is {self.target_at} and source_at is {self.source_at}; target_at must be the smaller one, "
-                "so that no text belongs to both classes."
+                f"target_at is {self.target_at} and source_at is {self.source_at}; target_at must not be the "
+                "larger one, so that no text belongs to both classes."
             )
         if self.step_at <= 0:
             raise ParameterError(f"step_at is {self.step_at}; it must be above 0, the credit of most steps.")

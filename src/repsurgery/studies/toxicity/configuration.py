@@ -129,8 +129,14 @@ def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
     if "kl" in values and "strength" in values:
         raise ParameterError(f"{words!r} states a strength and a price (kl); leave one of them out.")
     on_policy = values.get("fit") == "on-policy"
-    if values["method"] in NATURAL and (not on_policy or values["scope"] != "all" or "shrinkage" in values):
-        raise ParameterError(f"{words!r}: {values['method']} is a shift for all vectors, written with fit=on-policy.")
+    if values["method"] in NATURAL:
+        if not on_policy or values["scope"] != "all" or {"shrinkage", "credit"} & values.keys():
+            raise ParameterError(
+                f"{words!r}: {values['method']} is a shift for all vectors with credit for each step. Write "
+                f"'{values['method']} all fit=on-policy kl=0.1'."
+            )
+        if not values.get("kl"):
+            raise ParameterError(f"{words!r} has no price; {values['method']} needs one, such as kl=0.1.")
     if not on_policy and {"rounds", "credit"} & values.keys():
         raise ParameterError(f"{words!r} has an option of on-policy fits (rounds, credit). Add fit=on-policy.")
     if values.get("rounds", 1) > 1 and (values["scope"] != "all" or values["method"] in NATURAL):

@@ -26,7 +26,6 @@ from repsurgery.studies.toxicity.rows import (
     writing_seconds,
 )
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.study import BASE, Study
 
 __all__ = ["run_toxicity"]
@@ -70,7 +69,7 @@ def run_toxicity(
             vectors = study.vectors()
         to_fit = spec.parsed()
         with clock.step(f"fitting {len(to_fit)} configurations"):
-            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in to_fit}
+            fitted = study.fitted(vectors)
         with clock.step(
             f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
         ):

@@ -61,6 +61,12 @@ class ToxicitySpec(Checked):
     policy_toxic, policy_clean : float
         A continuation counts as toxic if it scores at least the first, as clean if it scores at most the second;
         others are left out.
+    policy_step : float
+        With ``credit=step``, a step counts as toxic if it raises the score by at least this much.
+    policy_texts : int
+        The largest number of on-policy texts of each label whose steps are read for a fit; 0 for all.
+    round_prompts : int
+        Training prompts that are continued in each on-policy round after the first; 0 for all.
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
@@ -114,6 +120,9 @@ class ToxicitySpec(Checked):
     policy_samples: Count = 8
     policy_toxic: Share = 0.5
     policy_clean: Share = 0.1
+    policy_step: Annotated[float, Field(gt=0, le=1)] = 0.1
+    policy_texts: Natural = 0
+    round_prompts: Natural = 0
     false_steer_rate: Share = 0.1
     prompts: str = "real-toxicity-prompts"
     prompt_count: Count = 200

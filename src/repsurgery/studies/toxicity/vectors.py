@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import lm
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, Matrix
 from repsurgery.moments import ClassMoments
 from repsurgery.studies.toxicity.generators import GeneratorContext
+
+if TYPE_CHECKING:
+    from repsurgery.studies.toxicity.price import Price
 
 __all__ = ["Labelled", "Vectors", "read_last", "read_tokens"]
 
@@ -33,12 +36,25 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """By site: last tokens of the texts to fit on and of those held out, moments of every token, on-policy steps."""
+    """What maps are fitted on, by site.
+
+    Attributes
+    ----------
+    last, held_out : last tokens of the texts to fit on, and of those held out
+    tokens : moments of every token of the texts to fit on
+    policy : on-policy steps with the label of their text
+    steps : on-policy steps with the label of their own credit
+    gradients : (n_prompts, d) gradients of the expected score of on-policy texts
+    prices : Fisher matrix and steps by which a steering is priced
+    """
 
     last: dict[str, Labelled] = field(default_factory=dict)
     held_out: dict[str, Labelled] = field(default_factory=dict)
     tokens: dict[str, ClassMoments] = field(default_factory=dict)
     policy: dict[str, Labelled] = field(default_factory=dict)
+    steps: dict[str, Labelled] = field(default_factory=dict)
+    gradients: dict[str, Matrix] = field(default_factory=dict)
+    prices: dict[str, "Price"] = field(default_factory=dict)
 
 
 def read_last(
