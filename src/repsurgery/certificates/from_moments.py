@@ -150,6 +150,8 @@ def _record(
         target=target,
         rows_source=before[0].count,
         rows_target=before[1].count,
+        effective_source=_effective_rows(before[0]),
+        effective_target=_effective_rows(before[1]),
         weight_source=before[0].weight,
         mean_gap=mean_gap(*after),
         covariance_gap=gap,
@@ -169,3 +171,8 @@ def _record(
         residual_bound=0.0 if feasible else relative_gap(solution.discarded, norm),
         shrinkage_moved=relative_gap(solution.moved, norm),
     )
+
+
+def _effective_rows(m: Moments) -> float:
+    """Return the number of rows, divided by the design effect of their groups."""
+    return m.count / (m.weight / m.effective_count)

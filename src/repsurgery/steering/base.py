@@ -110,8 +110,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         sample_weight : (n,) array-like, or None
             A weight of 2 counts a row twice.
         groups : (n,) labels, or None
-            Rows with the same label are not independent, such as the tokens of one text. The map does not depend on
-            them, unless a shrinkage reads the effective number of rows; certificates state both numbers.
+            Rows with the same label are not independent, such as the tokens of one text; see `ClassMoments.of`.
         """
         return self._adopt(*self._counted(self._enter(X, reset=True), y, concept, sample_weight, groups))
 
@@ -273,21 +272,22 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self, "moments_")
         return self.steering_.inverse(self._enter(X, reset=False), concept)
 
-    def certify(self, X: Any, z: Any = None) -> Certificate:
-        """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,).
+    def certify(self, X: Any, z: Any = None, *, groups: Any = None) -> Certificate:
+        """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,) and ``groups`` (n,).
 
         It includes what only rows can show: the gate, EBBN without self pairs, a converged logistic probe.
         """
         check_is_fitted(self, "moments_")
-        return certify(self.steering_, self._enter(X, reset=False), z)
+        return certify(self.steering_, self._enter(X, reset=False), z, groups=groups)
 
-    def verify(self, X: Any = None, z: Any = None) -> Self:
+    def verify(self, X: Any = None, z: Any = None, *, groups: Any = None) -> Self:
         """Raise `CertificateError` where bytes, a cast or the unweighted rows ``X`` contradict the claims.
 
         Otherwise ``verification_.verdict`` says whether the rows support them or are too few; see `Verification`.
         """
         check_is_fitted(self, "moments_")
-        self.verification_ = verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
+        rows = None if X is None else self._enter(X, reset=False)
+        self.verification_ = verify(self.steering_, rows, z, groups=groups)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
