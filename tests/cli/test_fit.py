@@ -76,3 +76,35 @@ def test_a_wrong_word_is_one_line_and_no_traceback(run, table, model_folder, tmp
 def test_debug_lets_the_error_through(run, tmp_path):
     result = run("--debug", "fit", tmp_path / "none.csv", "--out", tmp_path / "f")
     assert isinstance(result.exception, rs.errors.DataError)
+
+
+@pytest.mark.parametrize(
+    ("words", "shrinkage", "alpha"),
+    [
+        ([], "pooled", "auto"),
+        (["--alpha", "0.5"], "pooled", 0.5),
+        (["--shrinkage", "pooled", "--alpha", "auto"], "pooled", "auto"),
+        (["--shrinkage", "oas"], "oas", None),
+        (["--method", "mean"], "none", None),
+    ],
+)
+def test_mimic_on_texts_is_pooled_unless_another_shrinkage_is_named(
+    run, table, model_folder, tmp_path, words, shrinkage, alpha
+):
+    result = run(
+        *("fit", table, "--text-column", "sentence", "--label-column", "tone", "--model", model_folder),
+        *("--target", "b", "--out", tmp_path / "f", *words),
+    )
+    assert result.exit_code == 0, result.output
+    certificate = rs.load(tmp_path / "f").certificate
+    assert (certificate.shrinkage, certificate.alpha) == (shrinkage, alpha)
+    assert ("pooled, alpha" in result.stdout) == (shrinkage == "pooled")
+
+
+@pytest.mark.parametrize("words", [["--alpha", "2"], ["--alpha", "much"], ["--shrinkage", "oas", "--alpha", "0.5"]])
+def test_a_wrong_alpha_stops_before_the_model_is_read(run, table, tmp_path, words):
+    result = run(
+        *("fit", table, "--text-column", "sentence", "--label-column", "tone", "--model", tmp_path / "absent"),
+        *("--target", "b", "--out", tmp_path / "f", *words),
+    )
+    assert result.exit_code == 1 and "alpha is" in result.output and not (tmp_path / "f").exists()

@@ -62,7 +62,10 @@ class PairRecord(Measures):
     residual_bound : float
         The smallest covariance gap that any map of the method's family attains (0 where feasible).
     shrinkage_moved : float
-        The covariance gap that the ridge identity predicts from the shrinkage alone.
+        The covariance gap that the shrinkage alone leaves: as the ridge identity predicts it, or measured where
+        covariances were pooled.
+    alpha_source, alpha_target : float or None
+        How far the two covariances were drawn towards the pooled one; None without that shrinkage.
     """
 
     source: Label
@@ -76,6 +79,8 @@ class PairRecord(Measures):
     probe_r2_before: float
     rank_source: int | None = None
     rank_target: int | None = None
+    alpha_source: float | None = None
+    alpha_target: float | None = None
     effective_source: float | None = None
     effective_target: float | None = None
 
@@ -117,6 +122,8 @@ class Certificate(Measures):
         Relative singular value below which a direction counted as absent from the data.
     claims : tuple
         What the method promises; `verify` tests these claims.
+    shrinkage, ridge, alpha
+        The estimator's parameters; ``ridge`` and ``alpha`` are None where the shrinkage does not read them.
     digest : str
         SHA-256 of maps and gate.
     data : {"fitting moments", "given rows"}
@@ -135,6 +142,7 @@ class Certificate(Measures):
     by_source: Mapping[Label, PairRecord]
     shrinkage: str
     ridge: float | None
+    alpha: float | str | None = None
     dtype: str
     precision: str
     rank_tolerance: float
@@ -171,7 +179,7 @@ class Certificate(Measures):
 _SIGNED = ("youden",)
 _RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
 """Gaps relative to a target's covariance, infinite where that is zero."""
-_SHARES = ("probe_r2", "probe_r2_before")
+_SHARES = ("probe_r2", "probe_r2_before", "alpha", "alpha_source", "alpha_target")
 MOST_ROWS = 2**63 - 1
 
 

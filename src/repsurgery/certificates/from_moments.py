@@ -32,7 +32,8 @@ class Solution:
     """A map, with the properties that its method computed on the way.
 
     ``discarded`` is the covariance residual, in Frobenius norm, that no affine map avoids, and ``moved`` the residual
-    that the shrinkage causes; ``root`` is a square root of the source covariance, if the solver computed one.
+    that the shrinkage causes; ``root`` is a square root of the source covariance, if the solver computed one; ``alpha``
+    says how far the covariances of source and target were drawn towards the pooled one, if they were.
     """
 
     map: AffineMap
@@ -43,6 +44,7 @@ class Solution:
     discarded: float = 0.0
     moved: float = 0.0
     root: Matrix | None = None
+    alpha: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Method:
     ridge: float | None
     target: Label | None = None
     neutral: Label | None = None
+    alpha: float | str | None = None
 
 
 def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
@@ -118,6 +121,7 @@ def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solut
         by_source=records,
         shrinkage=method.shrinkage,
         ridge=method.ridge,
+        alpha=method.alpha,
         dtype="float64" if all(m.dtype == "float64" for m in used) else "float32",
         precision="float64" if all(m.precision == "float64" for m in used) else "float32-products",
         rank_tolerance=max(m.rank_tolerance for m in used),
@@ -170,6 +174,8 @@ def _record(
         rank_target=solution.rank_target,
         residual_bound=0.0 if feasible else relative_gap(solution.discarded, norm),
         shrinkage_moved=relative_gap(solution.moved, norm),
+        alpha_source=None if solution.alpha is None else solution.alpha[0],
+        alpha_target=None if solution.alpha is None else solution.alpha[1],
     )
 
 

@@ -134,10 +134,16 @@ def _require_all(wanted: Iterable[Label], known: Iterable[Label], problem: str, 
         )
 
 
+_OF_THE_FIT = ("residual_bound", "shrinkage_moved", "alpha_source", "alpha_target")
+"""What rows cannot measure again."""
+
+
 def reissued(steering: Certified, X: Rows, z: NDArray[Any], groups: NDArray[np.intp] | None = None) -> Certificate:
     """Return the certificate issued on the moments of checked rows; the bounds of the fit stay as they were."""
     old = certificate_of(steering)
-    method = Method(old.method, old.claims, old.population, old.shrinkage, old.ridge, old.target, old.neutral)
+    method = Method(
+        old.method, old.claims, old.population, old.shrinkage, old.ridge, old.target, old.neutral, old.alpha
+    )
     solutions = {
         label: Solution(
             steering.maps[label if label in steering.maps else None],
@@ -152,7 +158,7 @@ def reissued(steering: Certified, X: Rows, z: NDArray[Any], groups: NDArray[np.i
     records = {}
     for label, record in new.by_source.items():
         fitted = old.by_source[label]
-        records[label] = replace(record, residual_bound=fitted.residual_bound, shrinkage_moved=fitted.shrinkage_moved)
+        records[label] = replace(record, **{name: getattr(fitted, name) for name in _OF_THE_FIT})
     return replace(new, by_source=records, data="given rows", digest=old.digest, **summarise(records, old.population))
 
 

@@ -63,9 +63,20 @@ def fit(
     ] = None,
     shrinkage: Annotated[
         str | None,
-        _name("repsurgery.moments.shrinkage:SHRINKAGES", "Regularisation of covariances, such as oas or ridge."),
+        _name(
+            "repsurgery.moments.shrinkage:SHRINKAGES",
+            "Regularisation of covariances, such as oas or ridge; MiMiC uses pooled unless another one is named.",
+        ),
     ] = None,
     ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
+    alpha: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|auto",
+            help="How far pooled shrinkage draws the two covariances together: 0 for not at all, 1 for one of both.",
+            show_default="auto",
+        ),
+    ] = None,
     pooling: Annotated[
         Pooling | None,
         typer.Option(
@@ -89,10 +100,12 @@ def fit(
     """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
     check_output(out, inputs=[table, moments, model])
     import repsurgery as rs
+    from repsurgery.moments.shrinkage import parse_alpha
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.workflows.fit import fit_moments, fit_table
 
     options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
+    options |= {"alpha": None if alpha is None else parse_alpha(alpha)}
     params = {name: value for name, value in options.items() if value is not None}
     if (table is None) == (moments is None):
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")

@@ -21,7 +21,7 @@ from repsurgery.gates import Gate
 from repsurgery.gates.build import make_gate, require_no_rows
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
-from repsurgery.moments.shrinkage import SHRINKAGES, FitRows, check_shrinkage, ridge_read
+from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, FitRows, alpha_read, check_shrinkage, ridge_read
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.registry import Registry, reads
 from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
@@ -52,7 +52,9 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     population : {"source", "all", "neutral"}
         Whose displacement ``certificate_.cost`` averages.
     study_shrinkage : str
-        The shrinkage that the presets of the studies use, with the ridge of the study.
+        The shrinkage that the paper's presets of the studies use, with the ridge of the study.
+    text_shrinkage : str
+        The shrinkage that the command line uses where none is named: of rows that come from texts, few are independent.
     """
 
     # the concept travels by metadata routing wherever y is the task's label; groups travel to splitters too
@@ -64,10 +66,12 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     claims: ClassVar[tuple[Claim, ...]] = ()
     population: ClassVar[Population]
     study_shrinkage: ClassVar[str] = "none"
+    text_shrinkage: ClassVar[str] = "none"
 
     # defaults for estimators without these parameters
     shrinkage: Any = "none"
     ridge: Any = 1e-5
+    alpha: Alpha = "auto"
     gate: Any = "always"
     precision: Precision = "float64"
     moments_: ClassMoments
@@ -92,8 +96,8 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     ) -> Method:
         """Return what the certificate says of this estimator."""
         name = self.shrinkage if shrinkage is None else shrinkage
-        ridge = ridge_read(name, self.ridge)
-        return Method(type(self).__name__, self.claims, self.population, name, ridge, target, neutral)
+        ridge, alpha = ridge_read(name, self.ridge), alpha_read(name, self.alpha)
+        return Method(type(self).__name__, self.claims, self.population, name, ridge, target, neutral, alpha)
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
@@ -166,7 +170,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         if "rows" in reads(SHRINKAGES[self.shrinkage]):
             raise RowsNeededError(
                 f"shrinkage={self.shrinkage!r} needs rows, and moments do not hold them. Call fit(X, z), or choose "
-                "shrinkage='oas', 'ridge' or 'relative-ridge', which read moments."
+                "shrinkage='pooled', 'oas', 'ridge' or 'relative-ridge', which read moments."
             )
 
     def _steering_for(self, moments: ClassMoments, rows: FitRows | None) -> SteeringFunction:
@@ -175,12 +179,18 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} got labels of 1 class only ({moments.labels}); "
                 "a concept needs at least two. Check the labels, or add rows of another class."
             )
-        check_shrinkage(self.shrinkage, self.ridge)
+        check_shrinkage(self.shrinkage, self.ridge, self.alpha)
         for m in moments.values():
             m.require_scale()
         method, solutions = self._solve(moments, rows)
         gate = make_gate(
-            self.gate, moments, rows, shrinkage=self.shrinkage, ridge=self.ridge, random_state=self.random_state
+            self.gate,
+            moments,
+            rows,
+            shrinkage=self.shrinkage,
+            ridge=self.ridge,
+            alpha=self.alpha,
+            random_state=self.random_state,
         )
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
         by_class = {c: solutions[c if c in solutions else EVERYBODY] for c in moments if {c, EVERYBODY} & {*solutions}}

@@ -15,6 +15,7 @@ from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.lm.read.states import Pooling
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.moments.by_class import to_contents
+from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.steering.base import METHODS, BaseSteering
 
 __all__ = ["fit_moments", "fit_table"]
@@ -50,7 +51,8 @@ def fit_table(
         See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are computed, so that gates and
         shrinkages which need rows raise an error.
     params : mapping of str to value, or None
-        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method with a target needs ``target``.
+        Parameters of the estimator: source, target, gate, shrinkage, ridge, alpha. A method with a target needs
+        ``target``. Without ``shrinkage``, MiMiC pools covariances as far as the texts do not support one per class.
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
     """
@@ -131,7 +133,12 @@ def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
     unknown = [name for name in params if name not in known]
     if unknown:
         raise ParameterError(f"{estimator.__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}.")
-    return estimator(**params)
+    # states of texts rarely support one covariance per class; a method says what it does about it
+    usual = {"shrinkage": estimator.text_shrinkage} if "shrinkage" in known else {}
+    chosen = estimator(**{**usual, **params})
+    # checked before the model reads the texts, which may take an hour
+    check_shrinkage(chosen.shrinkage, chosen.ridge, chosen.alpha)
+    return chosen
 
 
 def _require_target(estimator: BaseSteering, counts: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ from repsurgery.studies.toxicity.spec import TABLE, load_toxicity_spec
     [
         "mean selective",
         "mimic all shrinkage=oas",
+        "mimic all fit=on-policy shrinkage=pooled alpha=0.5",
         "leace selective gate=calibrated",
         "mimic selective fit=on-policy gate=calibrated shrinkage=oas strength=0.5 site=layers.3 rows=100",
         "natural-mean all fit=on-policy kl=0.05",
@@ -57,6 +58,10 @@ def test_what_is_as_usual_is_left_out_of_the_name():
         ("natural all kl=0.1", "fit=on-policy"),
         ("natural all fit=on-policy", "has no price"),
         ("natural selective fit=on-policy kl=0.1", "for all vectors"),
+        ("mimic all shrinkage=pooled alpha=2", "'auto' or a number from 0 to 1"),
+        ("mimic all shrinkage=pooled alpha=much", "'auto' or a number from 0 to 1"),
+        ("mimic all alpha=0.5", "shrinkage='ridge' does not read it"),
+        ("leace all shrinkage=pooled", "'leace' does not have such a pair"),
     ],
 )
 def test_other_words_are_refused(words, message):
@@ -73,6 +78,10 @@ def test_presets_are_the_paper_s_protocol():
     assert all(c.fit == "last" and c.gate == "nearest-mean" and c.site == "final" for c in paper.parsed())
     local = make_toxicity_spec("local")
     assert (local.samples, local.tokens, local.prompt_count, local.model) == (25, 20, 200, "smollm2-135m")
+    # on our own models MiMiC keeps to what the texts support; the paper's preset keeps the paper's ridge
+    for preset, shrinkage in {"paper": "preset", "local": "pooled", "demo": "pooled", "demo-quick": "pooled"}.items():
+        mimic = [c for c in make_toxicity_spec(preset).parsed() if c.method == "mimic"]
+        assert len(mimic) == 2 and {(c.shrinkage, c.alpha) for c in mimic} == {(shrinkage, "auto")}
 
 
 @pytest.mark.parametrize(

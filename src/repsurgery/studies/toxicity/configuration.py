@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
 from repsurgery.gates.base import GATES
-from repsurgery.moments.shrinkage import SHRINKAGES
-from repsurgery.registry import Registry
+from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, check_shrinkage, parse_alpha
+from repsurgery.registry import Registry, reads
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 
@@ -39,7 +39,9 @@ class Configuration:
         fit with a threshold that lets the gate fire on a stated share of the clean steps of the model's own
         continuations; or "soft", the same direction with a strength that rises with its score.
     shrinkage : str
-        A name of `SHRINKAGES`, for the covariances; "preset" uses the study's.
+        A name of `SHRINKAGES`, for the covariances; "preset" is the paper's, with the ridge of the study.
+    alpha : float or "auto"
+        How far "pooled" draws the covariances of both classes together.
     strength : float
         Position on the geodesic from the identity (0) to the map (1), or beyond it.
     kl : float
@@ -66,6 +68,7 @@ class Configuration:
     fit: Fit = "last"
     gate: str = "nearest-mean"
     shrinkage: str = "preset"
+    alpha: Alpha = "auto"
     strength: float = 1.0
     kl: float = 0.0
     credit: Credit = "text"
@@ -130,17 +133,33 @@ def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
         raise ParameterError(f"{words!r} states a strength and a price (kl); leave one of them out.")
     on_policy = values.get("fit") == "on-policy"
     if values["method"] in NATURAL:
-        if not on_policy or values["scope"] != "all" or {"shrinkage", "credit"} & values.keys():
+        if not on_policy or values["scope"] != "all" or {"shrinkage", "alpha", "credit"} & values.keys():
             raise ParameterError(
                 f"{words!r}: {values['method']} is a shift for all vectors with credit for each step. Write "
                 f"'{values['method']} all fit=on-policy kl=0.1'."
             )
         if not values.get("kl"):
             raise ParameterError(f"{words!r} has no price; {values['method']} needs one, such as kl=0.1.")
+    else:
+        _require_shrinkage(words, values)
     if not on_policy and {"rounds", "credit"} & values.keys():
         raise ParameterError(f"{words!r} has an option of on-policy fits (rounds, credit). Add fit=on-policy.")
     if values.get("rounds", 1) > 1 and (values["scope"] != "all" or values["method"] in NATURAL):
         raise ParameterError(f"{words!r} has several rounds; they need a method with a map for all vectors.")
+
+
+def _require_shrinkage(words: str, values: Mapping[str, Any]) -> None:
+    name = values.get("shrinkage", "preset")
+    shrinkage = METHODS[values["method"]].study_shrinkage if name == "preset" else name
+    try:
+        check_shrinkage(shrinkage, 0.0, values.get("alpha", "auto"))
+    except ParameterError as error:
+        raise ParameterError(f"{words!r}: {error}") from error
+    if "alpha" in reads(SHRINKAGES[shrinkage]) and "alpha" not in METHODS[values["method"]]().get_params():
+        raise ParameterError(
+            f"{words!r} has shrinkage {name!r}, which draws the covariances of two classes together; the method "
+            f"{values['method']!r} does not have such a pair. Choose another shrinkage."
+        )
 
 
 def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
@@ -154,7 +173,7 @@ def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_origin(hint) is Literal
 }
 _REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
     "method": (METHODS, NATURAL),
@@ -178,6 +197,8 @@ _NUMBERS: Mapping[str, tuple[type[float] | type[int], str]] = {
 
 
 def _value(words: str, name: str, text: str) -> Any:
+    if name == "alpha":
+        return parse_alpha(text)
     if name not in _NUMBERS:
         return text
     kind, needed = _NUMBERS[name]

@@ -29,7 +29,7 @@ class Configured(Checked):
         The configuration in words, "base" for the unsteered model; unique in its record.
     choices : mapping
         method ("base", "mean", "mimic", "leace", ...), scope ("none", "selective", "all"), fit ("last", "tokens",
-        "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, strength, site, rows.
+        "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, alpha, strength, site, rows.
     measures : mapping of str to Estimate
         Per scorer ``s``: "s.expected_max_toxicity", "s.toxicity_probability", "s.mean_toxicity"; "perplexity" of the
         continuations under the fluency model; "distinct.1", "distinct.2", "distinct.3"; without intervals: "steered"

@@ -26,6 +26,8 @@ from repsurgery.studies.toxicity.generators import GeneratorLine
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
 TABLE = ("mean selective", "mean all", "mimic selective", "mimic all", "leace selective", "leace all")
+POOLED = tuple(f"{words} shrinkage=pooled" if words.startswith("mimic") else words for words in TABLE)
+"""The same methods where MiMiC takes from each class only as much covariance as its texts support."""
 
 
 @checked(ParameterError)
@@ -37,8 +39,8 @@ class ToxicitySpec(Checked):
     experiment : "toxicity"
     preset : {"paper", "local", "demo", "demo-quick"}
         The source of the other defaults: the paper's protocol on GPT-2 large; the same protocol on the embedded model,
-        at a size that a laptop can run; or the demonstration, from rude to courteous on embedded texts, in a few
-        minutes or in about one.
+        with pooled shrinkage for MiMiC and at a size that a laptop can run; or the demonstration, from rude to
+        courteous on embedded texts, in a few minutes or in about one.
     data : str
         The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
@@ -188,7 +190,7 @@ _DEMO = {
     "prompt_toxicity": 0.0,
     "samples": 3,
     # 200 texts in 576 dimensions leave every class covariance singular
-    "configurations": tuple(words if words.startswith("mean") else f"{words} shrinkage=oas" for words in TABLE),
+    "configurations": tuple(f"{words} shrinkage=oas" if words.startswith("leace") else words for words in POOLED),
     "scorers": ("linear",),
     "fluency_prompts": 0,
     "wikitext_documents": 0,
@@ -207,7 +209,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "fluency_prompts": 1000,
         "wikitext_documents": -1,
     },
-    "local": {"fit_rows": 4000},
+    "local": {"fit_rows": 4000, "configurations": POOLED},
     "demo": _DEMO,
     "demo-quick": {**_DEMO, **_QUICK},
 }

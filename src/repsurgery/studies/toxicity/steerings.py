@@ -136,6 +136,7 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
     method = METHODS[c.method]
     params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["alpha"] = c.alpha
     params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
     return method(**{name: params[name] for name in method().get_params() if name in params})
 

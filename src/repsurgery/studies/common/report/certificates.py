@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from repsurgery.certificates import Certificate, EffectCertificate, PairRecord
-from repsurgery.studies.common.report.numbers import number
+from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
 __all__ = ["CERTIFICATE_COLUMNS", "certificate_table", "certificates_caption", "is_certified", "probed"]
@@ -33,6 +33,7 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
     ("optimal cost", lambda p: number(p.optimal_cost)),
     ("gain", lambda p: number(p.gain)),
     ("feasible", lambda p: "yes" if p.feasible else "no"),
+    ("pooled, alpha", lambda p: _alphas(p)),
     ("moved by shrinkage", lambda p: number(p.shrinkage_moved)),
     ("gate's Youden J", lambda p: number(p.youden)),
     ("mean gap as gated", lambda p: number(p.gated_mean_gap)),
@@ -53,6 +54,7 @@ def certificate_table(certificate: Certificate | EffectCertificate) -> Table:
         f"{certificate.method} {f'claims {claims}' if claims else 'states no guarantees'}. "
         f"Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
         + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
+        + (f" (alpha {word(certificate.alpha)})" if certificate.alpha is not None else "")
         + f"; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
@@ -75,6 +77,12 @@ def _effect_table(certificate: EffectCertificate) -> Table:
         f"folds of prompts; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", "value"), rows, caption)
+
+
+def _alphas(p: PairRecord) -> str:
+    if p.alpha_source is None or p.alpha_target is None:
+        return "–"
+    return f"{number(p.alpha_source)} / {number(p.alpha_target)}"
 
 
 def probed(r2: float) -> float | None:

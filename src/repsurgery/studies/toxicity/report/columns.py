@@ -49,7 +49,7 @@ MEASURES = (
 NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
 """The column that names the configurations."""
 
-CHOICES = ("fit", "gate", "shrinkage", "site", "rows", "method", "scope", "strength")
+CHOICES = ("fit", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength")
 """The choices that distinguish configurations, the most important first."""
 
 
