@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from repsurgery import lm
+from repsurgery.errors import CacheWarning, ModelError, ParameterError, SiteError
+from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import DECODERS, MIXTURES, WIDTH, texts, tiny_model, tiny_tokenizer
 
 SOME = texts(6, seed=4, longest=5)

@@ -16,9 +16,9 @@ __all__ = ["EffectCertificate", "certificate_from_dict"]
 class EffectCertificate:
     """The first-order effect of a shift δ on the expected credit of a continuation, and its price.
 
-    A slope is gᵀδ / √(½ δᵀFδ): the change of the expected credit per square root of a nat, where g is the gradient of the
-    credit. A shift of k nats is predicted to change the credit by slope · √k. Like every certificate it is a measurement
-    and a digest, not a proof.
+    A slope is gᵀδ / √(½ δᵀFδ): the change of the expected credit per square root of a nat, where g is the gradient of
+    the credit. A shift of k nats is predicted to change the credit by slope · √k. Like every certificate it is a
+    measurement and a digest, not a proof.
 
     Attributes
     ----------

@@ -103,12 +103,12 @@ def carried_certificate(steering: Certified) -> Certificate | EffectCertificate:
 
 
 def certificate_of(steering: Certified) -> Certificate:
-    """Return the certificate that ``steering`` carries, or raise a `SurgeryError` where rows cannot measure it again."""
+    """Return the certificate that ``steering`` carries, or raise a `SurgeryError` if rows cannot measure it again."""
     certificate = carried_certificate(steering)
     if isinstance(certificate, EffectCertificate):
         raise SurgeryError(
-            f"The certificate of {certificate.method} states an effect on what a model writes, which rows and labels do "
-            "not show. Call verify() without rows to compare its digest, and measure the effect on generations."
+            f"The certificate of {certificate.method} states an effect on what a model writes, which rows do not "
+            "show. Call verify() without rows to compare its digest, and measure the effect on generations."
         )
     return certificate
 

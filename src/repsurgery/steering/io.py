@@ -20,17 +20,18 @@ from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import Origin
+from repsurgery.price import Fisher, fisher
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.selection import known_label
 
 __all__ = ["load", "save"]
 
-Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
+Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments | Fisher
 
 
 def save(value: Saveable, path: str | os.PathLike[str]) -> None:
-    """Write an estimator, steering function, map, gate or moments to one file, atomically and without pickle.
+    """Write an estimator, steering function, map, gate, moments or Fisher matrix to one file, whole or not at all.
 
     An estimator is written with its moments, so that ``partial_fit`` can continue after loading. Moments hold no rows,
     but they do describe them; save ``est.steering_`` to share the maps, the gate and the certificate alone.
@@ -50,6 +51,8 @@ def _to_contents(value: Saveable) -> Contents:
             return by_class.to_contents(value)
         case Moments():
             return by_class.single_to_contents(value)
+        case Fisher():
+            return fisher.to_contents(value)
         case AffineMap():
             return Contents("map", {"kind": value.kind}, value.arrays())
         case Gate():
@@ -194,6 +197,7 @@ def _under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray
 _READERS: Mapping[str, Callable[[Contents], Any]] = {
     by_class.KIND: by_class.from_contents,
     by_class.SINGLE: by_class.single_from_contents,
+    fisher.KIND: fisher.from_contents,
     "estimator": _estimator,
     "map": _map,
     "gate": _gate,

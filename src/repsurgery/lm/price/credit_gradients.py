@@ -24,7 +24,7 @@ def credit_gradients(
     model: nn.Module,
     tokenizer: Any,
     generations: Sequence[Generation],
-    credits: Sequence[Any],
+    credits: Sequence[Any],  # noqa: A002 - the word for it; the builtin prints a notice
     *,
     sites: Sequence[str],
     positions: Shifted = "all",
@@ -33,8 +33,8 @@ def credit_gradients(
 ) -> dict[str, Matrix]:
     """Return, per site and prompt, the gradient of the expected credit in a shift of the states.
 
-    Row i is the mean over the continuations of prompt i of Σ_t (credit_t − baseline) ∇ log p(x_t | h_t). The baseline is
-    the mean credit of a step of that prompt; it leaves the expectation as it is, because scores have mean zero, and
+    Row i is the mean over the continuations of prompt i of Σ_t (credit_t − baseline) ∇ log p(x_t | h_t). The baseline
+    is the mean credit of a step of that prompt; it leaves the expectation as it is, because scores have mean zero, and
     removes the noise that equal credits would cause.
 
     Parameters
@@ -92,10 +92,10 @@ def credit_gradients(
     return {name: _by_prompt(found, [gradients[name] for gradients in by_text]) for name in names}
 
 
-def _checked(generations: list[Generation], credits: Sequence[Any]) -> list[Vector]:
-    if len(credits) != len(generations):
-        raise ShapeError(f"credit_gradients got {len(generations)} generations and {len(credits)} arrays of credits.")
-    checked = [np.asarray(values, dtype=np.float64) for values in credits]
+def _checked(generations: list[Generation], given: Sequence[Any]) -> list[Vector]:
+    if len(given) != len(generations):
+        raise ShapeError(f"credit_gradients got {len(generations)} generations and {len(given)} arrays of credits.")
+    checked = [np.asarray(values, dtype=np.float64) for values in given]
     for i, (generation, values) in enumerate(zip(generations, checked, strict=True)):
         if values.shape != (len(generation.tokens),):
             raise ShapeError(
@@ -107,12 +107,12 @@ def _checked(generations: list[Generation], credits: Sequence[Any]) -> list[Vect
     return checked
 
 
-def _advantages(generations: list[Generation], credits: list[Vector]) -> list[Vector]:
+def _advantages(generations: list[Generation], steps: list[Vector]) -> list[Vector]:
     by_prompt: dict[int, list[Vector]] = {}
-    for generation, values in zip(generations, credits, strict=True):
+    for generation, values in zip(generations, steps, strict=True):
         by_prompt.setdefault(generation.index, []).append(values)
     baselines = {index: sum(map(np.sum, parts)) / max(1, sum(map(len, parts))) for index, parts in by_prompt.items()}
-    return [values - baselines[g.index] for g, values in zip(generations, credits, strict=True)]
+    return [values - baselines[g.index] for g, values in zip(generations, steps, strict=True)]
 
 
 def _by_prompt(generations: list[Generation], rows: list[Vector]) -> Matrix:

@@ -1,4 +1,4 @@
-"""Passes of a model whose states at some sites are shifted by δ = 0, one per text, with gradients from the final states."""
+"""Passes of a model with a shift δ = 0 of each text at some sites, and gradients of the final states in the shifts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -124,7 +124,7 @@ def shifted_passes(
         shifts.clear()
         final.clear()
         device = entry_device(model)
-        with torch.inference_mode(mode=False), torch.set_grad_enabled(bool(resolved)):
+        with torch.set_grad_enabled(bool(resolved)):
             _run(run, ids.to(device), mask.to(device), resolved)
             require_visited([*resolved, last], {**shifts, **({last.name: final} if final else {})})
             states = final[-1].reshape(*counted.shape, -1)
@@ -133,6 +133,8 @@ def shifted_passes(
         return ShiftedPass(states, counted.to(states.device), {s.name: shifts[s.name] for s in resolved}, resolved)
 
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(mode=False))
+        stack.enter_context(torch.no_grad())  # leaving inference mode turns gradients on
         # the final state is read last, so that a shift at the same module is in it
         for site in resolved:
             stack.callback(attach(site, visitor(site)).remove)

@@ -40,9 +40,7 @@ class OutputLayer:
         """The weight W (vocabulary, d), in float32 or wider."""
         weight: torch.Tensor = self._linear.weight.detach()
         if not weight.is_floating_point():
-            raise ModelError(
-                f"The output layer's weight is {weight.dtype}, without derivatives. Load the model without quantisation."
-            )
+            raise ModelError(f"The output layer's weight is {weight.dtype}. Load the model without quantisation.")
         return weight.to(torch.promote_types(weight.dtype, torch.float32))
 
     @property
@@ -51,7 +49,7 @@ class OutputLayer:
         return self._cap is not None
 
     def distributions(self, rows: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor | None]]:
-        """Yield blocks of rows (n, d): their slice, p (m, vocabulary), and the derivative of the cap, of the same shape.
+        """Yield, for blocks of rows (n, d), their slice, p (m, vocabulary) and the cap's derivative, of the same shape.
 
         The derivative is None where logits are not capped.
         """
