@@ -53,6 +53,10 @@ class PairRecord(Measures):
     ----------
     source, target : label
         An eraser has no target class: each class is compared with the last one, and the last with the first.
+    rows_source, rows_target : int
+    effective_source, effective_target : float or None
+        How many independent rows these are worth: their number divided by the design effect of their groups, see
+        `Moments.effective_count`. None in certificates of older files.
     rank_source, rank_target : int or None
         Numerical ranks of the covariances that the method used; None if it used no covariance.
     residual_bound : float
@@ -72,6 +76,14 @@ class PairRecord(Measures):
     probe_r2_before: float
     rank_source: int | None = None
     rank_target: int | None = None
+    effective_source: float | None = None
+    effective_target: float | None = None
+
+    @property
+    def effective_rows(self) -> tuple[float, float]:
+        """The effective numbers of rows of source and target; where none are stated, the numbers of rows."""
+        source, target = self.effective_source, self.effective_target
+        return self.rows_source if source is None else source, self.rows_target if target is None else target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

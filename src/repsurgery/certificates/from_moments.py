@@ -61,12 +61,14 @@ class Method:
 def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
     """Return the moments of the mapped rows, and E‖h − m(h)‖² over them.
 
-    ``root`` is any R with RᵀR = Σ, if known; it is not modified.
+    ``root`` is any R with RᵀR = Σ, if known; it is not modified. Groups are lost unless the map is a translation:
+    moments hold the spread between groups as one number, from which its image cannot be computed.
     """
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
     if isinstance(m, Translation | Identity):
         return replace(moments, mean=mean), drift
+    moments = replace(moments, groups=None)
     R = moments.root() if root is None else root
     image = _image(R, m)
     cost = drift + sum(float(np.square(image[i] - R[i]).sum()) for i in row_blocks(*R.shape))
@@ -148,6 +150,8 @@ def _record(
         target=target,
         rows_source=before[0].count,
         rows_target=before[1].count,
+        effective_source=_effective_rows(before[0]),
+        effective_target=_effective_rows(before[1]),
         weight_source=before[0].weight,
         mean_gap=mean_gap(*after),
         covariance_gap=gap,
@@ -167,3 +171,8 @@ def _record(
         residual_bound=0.0 if feasible else relative_gap(solution.discarded, norm),
         shrinkage_moved=relative_gap(solution.moved, norm),
     )
+
+
+def _effective_rows(m: Moments) -> float:
+    """Return the number of rows, divided by the design effect of their groups."""
+    return m.count / (m.weight / m.effective_count)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, xlogy
 
 from repsurgery.affine import AffineMap
-from repsurgery.arrays import Label, Matrix, Rows, check_labels, check_rows, require_finite
+from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_labels, check_rows, require_finite
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import DataError, LabelError, SurgeryError
@@ -62,14 +62,15 @@ class Certified(Protocol):
         """Return the SHA-256 of maps and gate."""
 
 
-def certify(steering: Certified, X: Any, z: Any) -> Certificate:
+def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certificate:
     """Return the certificate measured again on rows ``X`` (n, d) with labels ``z`` (n,).
 
     Ranks, feasibility and ``optimal_cost`` stay those of the fit; everything else is measured on the rows,
     including the gate's Youden J, the gaps that remain when the gate decides, and a converged logistic probe.
+    ``groups`` (n,) labels rows that are not independent; they change only the effective numbers of rows.
     """
     rows, labels = checked_rows(steering, X, z)
-    certificate = reissued(steering, rows, labels)
+    certificate = reissued(steering, rows, labels, check_groups(groups, len(rows), caller="certify"))
     by_labels = steering(rows, labels)
     by_gate = by_labels
     assigned: NDArray[Any] | None = labels
@@ -121,7 +122,7 @@ def _require_all(wanted: Iterable[Label], known: Iterable[Label], problem: str, 
         )
 
 
-def reissued(steering: Certified, X: Rows, z: NDArray[Any]) -> Certificate:
+def reissued(steering: Certified, X: Rows, z: NDArray[Any], groups: NDArray[np.intp] | None = None) -> Certificate:
     """Return the certificate issued on the moments of checked rows; the bounds of the fit stay as they were."""
     old = certificate_of(steering)
     method = Method(old.method, old.claims, old.population, old.shrinkage, old.ridge, old.target, old.neutral)
@@ -135,7 +136,7 @@ def reissued(steering: Certified, X: Rows, z: NDArray[Any]) -> Certificate:
         )
         for label, record in old.by_source.items()
     }
-    new = issue(method, ClassMoments.of(X, z), solutions)
+    new = issue(method, ClassMoments.of(X, z, groups=groups), solutions)
     records = {}
     for label, record in new.by_source.items():
         fitted = old.by_source[label]

@@ -127,9 +127,9 @@ class SteeringFunction:
         """Return this function with its maps rounded to ``dtype``; `verify` detects this and raises."""
         return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
 
-    def verify(self, X: Any = None, z: Any = None) -> Verification:
+    def verify(self, X: Any = None, z: Any = None, *, groups: Any = None) -> Verification:
         """Raise `CertificateError` if the bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
-        return verify(self, X, z)
+        return verify(self, X, z, groups=groups)
 
     def digest(self) -> str:
         """Return the SHA-256 of maps and gate."""

@@ -9,9 +9,18 @@ from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
 __all__ = ["CERTIFICATE_COLUMNS", "certificate_table", "certificates_caption", "is_certified", "probed"]
 
+
+def _rows(count: int, effective: float) -> str:
+    """Return the number of rows, and in brackets of how many independent rows, where that is another number."""
+    return str(count) if round(effective) == count else f"{count} ({effective:.0f})"
+
+
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
 _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
-    ("rows", lambda p: f"{p.rows_source} / {p.rows_target}"),
+    (
+        "rows (effective)",
+        lambda p: f"{_rows(p.rows_source, p.effective_rows[0])} / {_rows(p.rows_target, p.effective_rows[1])}",
+    ),
     ("mean gap before", lambda p: number(p.mean_gap_before)),
     ("mean gap", lambda p: number(p.mean_gap)),
     ("covariance gap before", lambda p: number(p.covariance_gap_before)),
