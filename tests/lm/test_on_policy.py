@@ -64,11 +64,11 @@ def assert_identical(found, expected):
 
 
 def labelled_states(model, tokenizer, found, site, codes):
-    """Return the states of the steps that have a code, and their classes."""
+    """Return the states of the steps that have a code, their classes and their texts."""
     states = lm.states_along(model, tokenizer, found.generations, site=site, progress=False)
     X = np.concatenate([rows[np.array(code) >= 0] for rows, code in zip(states, codes, strict=True)])
     z = [["source", "target"][c] for code in codes for c in code if c >= 0]
-    return X, z
+    return X, z, [i for i, code in enumerate(codes) for c in code if c >= 0]
 
 
 def codes_by_text(found):
@@ -108,12 +108,15 @@ def test_moments_are_those_of_the_states_along_the_texts(model, tokenizer, small
     found = lm.on_policy(model, tokenizer, PROMPTS, WordScorer(), **OPTIONS)
     codes = codes_by_text(found)
     for site in SITES:
-        expected = rs.ClassMoments.of(*labelled_states(model, tokenizer, found, site, codes))
+        X, z, g = labelled_states(model, tokenizer, found, site, codes)
+        expected = rs.ClassMoments.of(X, z, groups=g)
         assert found[site].labels == ["source", "target"]
         for label in expected:
             assert found[site][label].count == expected[label].count == found.counts[label]["steps"]
             assert_close(found[site][label].mean, expected[label].mean, rtol=DEPTH)
             assert_close(found[site][label].covariance, expected[label].covariance, rtol=DEPTH)
+            assert_close(found[site][label].effective_count, expected[label].effective_count, rtol=DEPTH)
+            assert found[site][label].effective_count < 0.9 * found[site][label].count
         assert np.abs(found[site]["source"].mean - expected["target"].mean).max() > 0.01
     assert found.counts["source"]["texts"] == sum(0 in row for row in codes)
     assert found.counts["target"]["texts"] == sum(1 in row for row in codes)
@@ -126,7 +129,8 @@ def test_a_step_has_the_class_of_its_own_credit(model, tokenizer):
     assert {c for row in codes for c in row} == {-1, 0, 1}
     assert any({0, 1} <= set(row) for row in codes)
     for site in SITES:
-        expected = rs.ClassMoments.of(*labelled_states(model, tokenizer, found, site, codes))
+        X, z, g = labelled_states(model, tokenizer, found, site, codes)
+        expected = rs.ClassMoments.of(X, z, groups=g)
         for label in expected:
             assert found[site][label].count == expected[label].count == found.counts[label]["steps"]
             assert_close(found[site][label].mean, expected[label].mean, rtol=DEPTH)
@@ -245,7 +249,7 @@ def test_under_a_steering_the_steered_states_are_read(model, tokenizer, tmp_path
     how = {"n": 3, "max_new_tokens": 7, "progress": False}
     assert found.generations == lm.generate(model, tokenizer, PROMPTS, steering={"final": first}, **how)
     assert found.generations != plain.generations
-    X, z = labelled_states(model, tokenizer, found, "final", codes_by_text(found))
+    X, z, _ = labelled_states(model, tokenizer, found, "final", codes_by_text(found))
     moved, unmoved = rs.ClassMoments.of(first(X), z), rs.ClassMoments.of(X, z)
     for label in moved:
         assert_close(found["final"][label].mean, moved[label].mean, rtol=DEPTH)

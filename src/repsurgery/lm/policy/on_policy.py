@@ -43,7 +43,8 @@ class OnPolicy(Mapping[str, ClassMoments]):
     Attributes
     ----------
     moments : mapping of site to ClassMoments
-        With the labels "source" and "target".
+        With the labels "source" and "target"; the steps of one text in one class are one group, so that
+        ``effective_count`` counts texts rather than steps.
     generations : list of Generation
         Every text, in order of prompt and sample, including those of neither class.
     scores : list of float or None

@@ -108,8 +108,9 @@ def _read_block(
 
 
 def _moments(rows: list[NDArray[np.float32]], labels: list[NDArray[Any]]) -> ClassMoments:
-    """Return the moments of the ``rows`` of some texts by their ``labels``."""
-    return ClassMoments.of(np.concatenate(rows), np.concatenate(labels))
+    """Return the moments of the ``rows`` of some texts by their ``labels``; the rows of one text are one group."""
+    groups = np.repeat(np.arange(len(rows)), [len(text) for text in rows])
+    return ClassMoments.of(np.concatenate(rows), np.concatenate(labels), groups=groups)
 
 
 class _Store:
