@@ -7,7 +7,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from repsurgery.datasets.records import rows_digest
 from repsurgery.errors import DataError
@@ -16,6 +15,14 @@ from repsurgery.scorers.archived import TOXIC, compare
 from repsurgery.studies.common.report.tables import Table
 
 __all__ = ["compare_scorers", "comparison_tables"]
+
+_HEADINGS = {
+    "auc": "AUC",
+    "spearman": "Spearman",
+    "mean_absolute_error": "mean error",
+    "root_mean_square_error": "RMS error",
+    "texts_per_cpu_second": "texts per CPU second",
+}
 
 
 def compare_scorers(names: Sequence[str], rows: Mapping[str, float]) -> dict[str, Any]:
@@ -30,7 +37,8 @@ def compare_scorers(names: Sequence[str], rows: Mapping[str, float]) -> dict[str
     -------
     dict, ready for JSON
         "rows" (number of texts and of toxic ones, digest), "scorers" (by name: version, digest, agreement with the
-        archived scores, texts per CPU second after loading) and "pairs" (rank correlation of each two scorers).
+        archived scores, texts per CPU second after loading) and "pairs" (rank correlation of each two scorers). A
+        figure that is not defined, such as the correlation with a constant, is None.
     """
     if not rows:
         raise DataError("compare_scorers got no texts; pass texts with archived scores.")
@@ -49,10 +57,10 @@ def compare_scorers(names: Sequence[str], rows: Mapping[str, float]) -> dict[str
             "name": scorer.name,
             "version": scorer.version,
             "digest": scorer.digest,
-            **asdict(compare(scores[name], archived)),
+            **{key: _known(value) for key, value in asdict(compare(scores[name], archived)).items()},
             "texts_per_cpu_second": len(texts) / seconds if seconds else None,
         }
-    pairs = {f"{a}, {b}": float(spearmanr(scores[a], scores[b]).statistic) for a, b in combinations(scores, 2)}
+    pairs = {f"{a}, {b}": _known(compare(scores[a], scores[b]).spearman) for a, b in combinations(scores, 2)}
     described = {
         "texts": len(texts),
         "toxic": int((archived >= TOXIC).sum()),
@@ -63,20 +71,24 @@ def compare_scorers(names: Sequence[str], rows: Mapping[str, float]) -> dict[str
 
 def comparison_tables(record: Mapping[str, Any]) -> tuple[Table, Table]:
     """Return the agreement of each scorer with the archived scores, and of each two scorers with each other."""
-    rows = record["rows"]
+    rows, scorers, pairs = record["rows"], record["scorers"], record["pairs"]
     agreement = Table(
         f"{rows['texts']} archived texts, {rows['toxic']} of them toxic",
-        ("scorer", "AUC", "Spearman", "mean error", "RMS error", "texts per CPU second"),
-        tuple(
-            (name, *(f"{s[key]:.3f}" for key in _SHOWN), "–" if speed is None else f"{speed:.3g}")
-            for name, s in record["scorers"].items()
-            for speed in [s["texts_per_cpu_second"]]
-        ),
+        ("scorer", *_HEADINGS.values()),
+        tuple((name, *(_shown(scorer[key]) for key in _HEADINGS)) for name, scorer in scorers.items()),
         f"A text is toxic if its archived score is at least {TOXIC}. The errors are those of the score as an estimate "
         "of the archived one.",
     )
-    pairs = tuple((pair, f"{value:.3f}") for pair, value in record["pairs"].items())
-    return agreement, Table("Rank correlation of each two scorers", ("scorers", "Spearman"), pairs)
+    correlations = tuple((pair, _shown(value)) for pair, value in pairs.items())
+    return agreement, Table("Rank correlation of each two scorers", ("scorers", "Spearman"), correlations)
 
 
-_SHOWN = ("auc", "spearman", "mean_absolute_error", "root_mean_square_error")
+def _known(value: float) -> float | None:
+    # JSON has no NaN
+    return None if value != value else value
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if value < 10 else f"{value:,.0f}"
