@@ -145,11 +145,11 @@ def read_gradients(context: GeneratorContext, policy: Policy, scorer: ToxicitySc
             f"The scores of the scorer {scorer.name} differ between the continuations of fewer than two prompts, so no "
             "step can be credited. Raise policy_prompts, or choose prompts that provoke."
         )
-    credits = [np.diff(row) for row in _prefixes(context, scorer, telling)]
+    changes = [np.diff(row) for row in _prefixes(context, scorer, telling)]
     own = {name: context.identity[name] for name in ("model", "tokenizer")}
     rows = []
     for part in _by_prompt(telling, CHUNK):
-        chosen, values = [telling[i] for i in part], [credits[i] for i in part]
+        chosen, values = [telling[i] for i in part], [changes[i] for i in part]
         texts = {"tokens": [g.tokens for g in chosen], "prompts": [g.prompt for g in chosen]}
         facts = {**own, "site": site, **texts, "credits": [row.tolist() for row in values]}
         stages = Stages.of(context.work / "gradients", facts)
@@ -168,9 +168,9 @@ def _by_prompt(generations: Sequence[Generation], most: int) -> list[list[int]]:
     return parts
 
 
-def _gradients(context: GeneratorContext, chosen: list[Generation], credits: list[Any], site: str) -> Contents:
+def _gradients(context: GeneratorContext, chosen: list[Generation], changes: list[Any], site: str) -> Contents:
     how: dict[str, Any] = {"sites": [site], "progress": False}
-    gradients = lm.credit_gradients(context.model, context.tokenizer, chosen, credits, **how)
+    gradients = lm.credit_gradients(context.model, context.tokenizer, chosen, changes, **how)
     return Contents(KIND, {}, {"rows": gradients[site]})
 
 
