@@ -192,13 +192,9 @@ class _Sums(Results):
         return {site: self._at(site) for site in self._sites}
 
     def _at(self, site: str) -> ClassMoments:
-        return ClassMoments(
-            {
-                label: self._sums[site, code].with_groups(self._groups and self._groups.groups_at(site, code))
-                for code, label in enumerate(self._classes)
-                if (site, code) in self._sums
-            }
-        )
+        known = {code: label for code, label in enumerate(self._classes) if (site, code) in self._sums}
+        groups = {code: None if self._groups is None else self._groups.groups_at(site, code) for code in known}
+        return ClassMoments({label: self._sums[site, code].with_groups(groups[code]) for code, label in known.items()})
 
     def save(self) -> None:
         """Write the sums of each site, then the record that makes them valid, then delete the older ones."""
