@@ -47,10 +47,10 @@ def warn_of_certificate(certificate: Certificate) -> None:
             stacklevel=6,
         )
     if certificate.gain > GAIN_LIMIT:
-        shrinkage = "pooled" if certificate.population == "source" else "oas"
+        shrinkage = "'pooled' or 'oas'" if certificate.population == "source" else "'oas'"
         warnings.warn(
             f"{certificate.method}: the map stretches some direction {certificate.gain:.3g}-fold, so that noise in new "
-            f"data grows as much. Add source rows, or choose shrinkage={shrinkage!r}.",
+            f"data grows as much. Add source rows, or choose shrinkage={shrinkage}.",
             GainWarning,
             stacklevel=6,
         )
