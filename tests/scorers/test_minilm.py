@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -149,15 +150,17 @@ def test_the_file_was_trained_on_the_free_rows_alone():
 def test_it_ranks_archived_texts_that_it_never_saw():
     real_folder("realtoxicityprompts_quark_val", "jigsaw_balanced_12k")
     rows = scorer_rows().never_seen
-    record = json.loads((minilm._ADAPTERS.parents[4] / "experiments" / "scorers" / "agreement.json").read_text())
-    found = agreement(MiniLMScorer(), list(rows), list(rows.values()))
+    scorer, third = MiniLMScorer(), (list(rows)[::3], list(rows.values())[::3])
+    found = agreement(scorer, *third)
     assert found.auc >= 0.93
+    # the counter-check: these texts are not easier for every scorer
+    assert agreement(load_scorer("linear"), *third).auc < 0.91
+    record = json.loads((Path(__file__).parents[2] / "experiments" / "scorers" / "agreement.json").read_text())
     published = record["scorers"]["minilm"]
-    assert (found.texts, MiniLMScorer().digest) == (record["rows"]["texts"], published["digest"])
-    assert found.auc == pytest.approx(published["auc"], abs=5e-4)
-    assert found.spearman == pytest.approx(published["spearman"], abs=5e-4)
-    others = [record["scorers"][name]["auc"] for name in ("linear", "bilstm")]
-    assert found.auc > max(others) + 0.03
+    assert (record["rows"]["texts"], record["rows"]["digest"]) == (len(rows), scorer_rows().digests()["never_seen"])
+    assert (published["version"], published["digest"]) == (scorer.version, scorer.digest)
+    # a third of the texts: the standard error of its AUC is about .005
+    assert found.auc == pytest.approx(published["auc"], abs=0.015)
 
 
 def test_listing_the_scorers_imports_no_torch():

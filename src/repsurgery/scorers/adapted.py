@@ -14,7 +14,7 @@ __all__ = ["AdaptedEncoder", "batches_by_length", "logits_of", "make_head", "rea
 
 _BLOCK = 8192
 """Texts that are tokenised at a time, so that memory does not grow with the number of texts."""
-_BATCH_TOKENS = 1024
+_BATCH_TOKENS = 2048
 """The largest number of tokens in a batch, padding included."""
 
 
