@@ -15,7 +15,7 @@ from repsurgery.certificates.certificate import Certificate, PairRecord, summari
 from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import DataError, LabelError, SurgeryError
-from repsurgery.gates import AlwaysGate, Gate, LabelsGate
+from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
     covariance_gap,
@@ -77,7 +77,8 @@ def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certi
     assigned: NDArray[Any] | None = labels
     if not isinstance(steering.gate, LabelsGate):
         by_gate = steering(rows)
-        assigned = None if isinstance(steering.gate, AlwaysGate) else steering.assign(rows)
+        # a soft gate assigns no row
+        assigned = None if isinstance(steering.gate, AlwaysGate | SoftGate) else steering.assign(rows)
     gated = ClassMoments.of(by_gate, labels)
     # the (1 − J) law holds for one shift: other maps act differently on the rows that a gate misses
     one_shift = certificate.method == "MeanMatching" and bool(certificate.claims) and len(certificate.by_source) == 1
