@@ -21,6 +21,7 @@ from repsurgery.lm.load.models import load
 from repsurgery.lm.load.origin import origin_of
 from repsurgery.lm.price.credit_gradients import credit_gradients
 from repsurgery.lm.price.fisher import fisher
+from repsurgery.lm.price.price import price
 from repsurgery.lm.read.class_moments import class_moments
 from repsurgery.lm.read.extract import extract
 from repsurgery.lm.read.generation_states import states_along
@@ -53,6 +54,7 @@ __all__ = [
     "load",
     "log_likelihoods",
     "origin_of",
+    "price",
     "resolve_site",
     "save_folded",
     "site_names",
