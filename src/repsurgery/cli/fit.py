@@ -92,6 +92,10 @@ def fit(
         Positions | None, typer.Option(help="Positions to write to the file as advice for later use.")
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Note on the terms of model and data.")] = None,
+    store_fisher: Annotated[
+        bool,
+        typer.Option("--store-fisher", help="Store what generate --kl-budget needs: a Fisher matrix and moments."),
+    ] = False,
     keep_moments: Annotated[
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
@@ -111,6 +115,8 @@ def fit(
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
     origin |= {"strength": strength, "positions": positions, "licence": licence}
+    if moments is not None and store_fisher:
+        raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
         estimator = fit_moments(moments, method=method, params=params, **origin)
     else:
@@ -122,6 +128,7 @@ def fit(
             label=label_column,
             max_length=max_length,
             params=params,
+            store_fisher=store_fisher,
             **{name: value for name, value in origin.items() if value is not None},
         )
     rs.save(estimator if keep_moments else estimator.steering_, out)

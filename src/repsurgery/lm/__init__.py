@@ -22,6 +22,7 @@ from repsurgery.lm.load.origin import origin_of
 from repsurgery.lm.policy.on_policy import OnPolicy, on_policy
 from repsurgery.lm.price.credit_gradients import credit_gradients
 from repsurgery.lm.price.fisher import fisher
+from repsurgery.lm.price.price import price
 from repsurgery.lm.read.class_moments import class_moments
 from repsurgery.lm.read.extract import extract
 from repsurgery.lm.read.generation_states import states_along
@@ -56,6 +57,7 @@ __all__ = [
     "log_likelihoods",
     "on_policy",
     "origin_of",
+    "price",
     "resolve_site",
     "save_folded",
     "site_names",

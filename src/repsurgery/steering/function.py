@@ -17,6 +17,7 @@ from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryErr
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.price import Price
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
@@ -40,6 +41,8 @@ class SteeringFunction:
     certificate : Certificate, EffectCertificate or None
     origin : Origin
         Model and site that the maps belong to, and their intended use there; see `with_origin`.
+    price : Price or None
+        What the strength for a budget of nats follows from; see `with_price`.
 
     Guarantees
     ----------
@@ -52,6 +55,7 @@ class SteeringFunction:
     classes: tuple[Label, ...] = ()
     certificate: Certificate | EffectCertificate | None = None
     origin: Origin = UNKNOWN
+    price: Price | None = None
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -185,12 +189,18 @@ class SteeringFunction:
         """
         return replace(self, origin=self.origin.revised(origin, **facts))
 
+    def with_price(self, price: Price | None) -> Self:
+        """Return this function with what its price follows from; `lm.price` computes it."""
+        if price is not None and (not isinstance(price, Price) or price.fisher.dim != self.dim):
+            raise ShapeError(f"with_price takes a Price of {self.dim} features, or None. Compute it at the same site.")
+        return replace(self, price=price)
+
     def sealed(self, certificate: Certificate | EffectCertificate) -> "SteeringFunction":
         """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin)
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin, self.price)
 
 
 def _require_fitting(steering: SteeringFunction) -> None:

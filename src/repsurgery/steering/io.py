@@ -21,6 +21,7 @@ from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import Origin
 from repsurgery.price import Fisher, fisher
+from repsurgery.price.price import price_from_parts, price_parts
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.selection import known_label
@@ -62,6 +63,9 @@ def _to_contents(value: Saveable) -> Contents:
             certificate = value.certificate.to_dict() if value.certificate else None
             # an unknown origin is not written, so that such files stay equal to those of earlier versions, bit for bit
             origin = {"origin": known} if (known := value.origin.known()) else {}
+            priced, price = price_parts(value.price) if value.price else ({}, None)
+            arrays |= {f"price/{name}": array for name, array in priced.items()}
+            header |= {"price": price} if price else {}
             return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
         case BaseSteering():
             return _estimator_to_contents(value)
@@ -119,7 +123,9 @@ def _steering(contents: Contents) -> SteeringFunction:
         raise LabelError("Two of the maps serve the same class.")
     gate = _gate(Contents("gate", header["gate"], _under(contents.arrays, "gate.")))
     certificate = None if header["certificate"] is None else certificate_from_dict(header["certificate"])
-    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, Origin.from_header(header.get("origin")))
+    origin = Origin.from_header(header.get("origin"))
+    price = price_from_parts(_under(contents.arrays, "price/"), header.get("price"))
+    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin).with_price(price)
 
 
 @built_from("an estimator")

@@ -35,6 +35,7 @@ def fit_table(
     strength: float | None = None,
     positions: Positions | None = None,
     licence: str | None = None,
+    store_fisher: bool = False,
     progress: bool = True,
 ) -> BaseSteering:
     """Return an estimator fitted on the hidden states of a table's texts; its origin names model, site and data.
@@ -55,6 +56,9 @@ def fit_table(
         ``target``. Without ``shrinkage``, MiMiC pools covariances as far as the texts do not support one per class.
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
+    store_fisher : bool
+        Store the Fisher matrix at ``site`` along these texts, and the moments of the steered positions, so that
+        ``kl_budget`` needs nothing else later; see `lm.price`.
     """
     advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
     estimator = _estimator(method, params or {})
@@ -75,11 +79,16 @@ def fit_table(
             max_length=max_length,
             progress=progress,
         )
-        return estimator.fit_moments(moments[site]).with_origin(origin)
-    X = lm.extract(
-        network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
-    )
-    return estimator.fit(X, texts.labels).with_origin(origin)
+        fitted = estimator.fit_moments(moments[site]).with_origin(origin)
+    else:
+        X = lm.extract(
+            network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
+        )
+        fitted = estimator.fit(X, texts.labels).with_origin(origin)
+    if store_fisher:
+        price = lm.price(network, tokenizer, texts.texts, fitted, site=site, max_length=max_length, progress=progress)
+        fitted._steering = fitted.steering_.with_price(price)
+    return fitted
 
 
 def fit_moments(

@@ -67,6 +67,10 @@ def generate(
     *,
     steering: Any = None,
     strength: float | None = None,
+    kl_budget: float | None = None,
+    fisher: Any = None,
+    moments: Any = None,
+    share: Any = None,
     positions: Positions | None = None,
     n: int = 25,
     max_new_tokens: int = 20,
@@ -85,7 +89,7 @@ def generate(
         A transformers decoder and its tokenizer; neither is changed.
     prompts : sequence of str
     steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
-        See `steer`, also for ``strength`` and ``positions``.
+        See `steer`, also for ``strength``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.
@@ -122,7 +126,8 @@ def generate(
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
-    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
+    budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
+    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions, **budget):
         return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
 
 
