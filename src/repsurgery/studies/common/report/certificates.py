@@ -38,21 +38,34 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
     ("gate's Youden J", lambda p: number(p.youden)),
     ("mean gap as gated", lambda p: number(p.gated_mean_gap)),
 )
+_OF_THE_MAP = ("optimal cost", "gain", "feasible", "pooled, alpha", "moved by shrinkage")
+"""Measures of the fitted map, which other rows do not change."""
 
 
-def certificate_table(certificate: Certificate | EffectCertificate) -> Table:
-    """Return one certificate, measure by measure: before, after, and what the method claims."""
+def certificate_table(certificate: Certificate | EffectCertificate, held_out: Certificate | None = None) -> Table:
+    """Return one certificate, measure by measure: before, after, and what the method claims.
+
+    With ``held_out``, the certificate of the same map on held-out rows, each pair of classes has two columns.
+    """
     if isinstance(certificate, EffectCertificate):
         return _effect_table(certificate)
     pairs = certificate.by_source
     # the pairs of an eraser name the class that each class is compared with, which is not a target
     erases = certificate.target is None
-    arrows = (f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items())
-    rows = ((name, *(text(p) for p in pairs.values())) for name, text in _MEASURES)
+    arrows = [f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items()]
+    columns = [(p, False) for p in pairs.values()]
+    measured = certificate.data
+    if held_out is not None:
+        arrows = [f"{arrow}, {rows}" for arrow in arrows for rows in ("fitted", "held out")]
+        columns = [column for k, p in pairs.items() for column in ((p, False), (held_out.by_source[k], True))]
+        measured += " and on held-out rows"
+    rows = (
+        (name, *("–" if new and name in _OF_THE_MAP else text(p) for p, new in columns)) for name, text in _MEASURES
+    )
     claims = ", ".join(_CLAIMS.get(claim, f"equal {claim}") for claim in certificate.claims)
     caption = (
         f"{certificate.method} {f'claims {claims}' if claims else 'states no guarantees'}. "
-        f"Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
+        f"Measured on {measured}; shrinkage {certificate.shrinkage}"
         + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
         + (f" (alpha {word(certificate.alpha)})" if certificate.alpha is not None else "")
         + f"; digest {certificate.digest[:16]}…"
