@@ -56,9 +56,10 @@ class EmbeddedModel:
 
 
 def _model(name: str, row: Mapping[str, Any]) -> EmbeddedModel:
-    parts = tuple(Part(*part, registry=row.get("registry", "pypi")) for part in row["parts"])
-    file, digest = (row.get(key, getattr(parts[0], key)) for key in ("file", "digest"))
-    return EmbeddedModel(name, row["description"], row["licence"], parts, file, digest)
+    registry = row.get("registry", "pypi")
+    parts = tuple(Part(requirement, file, digest, registry) for requirement, file, digest in row["parts"])
+    whole = {key: row.get(key, getattr(parts[0], key)) for key in ("file", "digest")}
+    return EmbeddedModel(name, row["description"], row["licence"], parts, **whole)
 
 
 _TABLE = tomllib.loads((resources.files(__package__) / "embedded.toml").read_text(encoding="utf-8"))
