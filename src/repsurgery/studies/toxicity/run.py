@@ -21,6 +21,7 @@ from repsurgery.studies.toxicity.rows import (
     configured,
     document_facts,
     examples,
+    fluency_facts,
     model_facts,
     source_facts,
     writing_seconds,
@@ -63,7 +64,7 @@ def run_toxicity(
             scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
         with clock.step(f"model: {plain_name(spec.model)}"):
             pair = twins(*lm.load(spec.model))
-            judges = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
+            judges = {plain_name(name): pair if name == spec.model else twins(*lm.load(name)) for name in spec.judges}
         study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
         with clock.step("reading vectors"):
             vectors = study.vectors()
@@ -100,7 +101,7 @@ def run_toxicity(
             key: {"name": s.name, "version": s.version, "digest": s.digest, **agreed.get(key, {})}
             for key, s in scorers.items()
         },
-        fluency={"name": plain_name(spec.fluency), "prompts": study.fluency_prompts},
+        fluency=fluency_facts(spec, study.fluency_prompts),
         wikitext=document_facts(documents, spec),
         environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
         seconds={**clock.seconds, **writing_seconds(written)},

@@ -19,6 +19,7 @@ from repsurgery.studies.common.checked import (
     field_validator,
     model_validator,
 )
+from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.common.options import options_toml, read_options
 from repsurgery.studies.toxicity.configuration import Configuration, parse_line
 from repsurgery.studies.toxicity.generators import GeneratorLine
@@ -86,10 +87,10 @@ class ToxicitySpec(Checked):
         See `parse_line`; the base model always comes first.
     scorers : tuple of str
         See `scorers.load_scorer`; the first one labels on-policy texts and comes first in the tables.
-    fluency : str
-        The model whose perplexity is reported; see `lm.load`.
+    fluency : str or tuple of str
+        The model that judges fluency, or several; see `lm.load`. The first one's perplexity is in the main tables.
     fluency_prompts : int
-        Number of prompts whose continuations it scores; 0 for all.
+        Number of prompts whose continuations they read; 0 for all.
     wikitext_documents : int
         Documents of WikiText-2 whose perplexity is measured; 0 for none, -1 for all.
     wikitext_length : int
@@ -136,7 +137,7 @@ class ToxicitySpec(Checked):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     configurations: Several[str] = TABLE
     scorers: Annotated[Unique[str], Field(min_length=1)] = ("linear", "bilstm")
-    fluency: str = "smollm2-135m"
+    fluency: str | Annotated[Unique[str], Field(min_length=1)] = "smollm2-135m"
     fluency_prompts: Natural = 60
     wikitext_documents: Annotated[int, Field(ge=-1)] = 4
     wikitext_length: Count = 1024
@@ -165,9 +166,19 @@ class ToxicitySpec(Checked):
                 f"held_out is {self.held_out}; verifying a fit needs at least {FEWEST_ROWS} texts of each label. Set "
                 "more, or 0 to skip the verification."
             )
+        if len(names := list(map(plain_name, self.judges))) != len(set(names)):
+            raise ParameterError(
+                f"fluency names two models called {max(names, key=names.count)!r}, which a record could not tell "
+                "apart. Rename the folder of one of them."
+            )
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         return self
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The models that judge fluency."""
+        return (self.fluency,) if isinstance(self.fluency, str) else self.fluency
 
     def lines(self) -> list[Configuration | GeneratorLine]:
         """Return every configuration line, without the base: steerings and rivals."""

@@ -14,7 +14,7 @@ from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, ne
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
-from repsurgery.studies.toxicity.measures import Judged
+from repsurgery.studies.toxicity.measures import Judged, Readings
 from repsurgery.studies.toxicity.policy import Policy, read_gradients, read_labelled, write_policy
 from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.spec import ToxicitySpec
@@ -37,7 +37,7 @@ class Study:
         spec: ToxicitySpec,
         texts: StudyTexts,
         pair: list[Twin],
-        judges: list[Twin],
+        judges: dict[str, list[Twin]],
         scorers: dict[str, ToxicityScorer],
         work: Path,
         *,
@@ -147,24 +147,40 @@ class Study:
         return {name: results[key] for name, key in keys.items()}
 
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
-        """Score every continuation, and let the fluency model read those of the first prompts."""
-        folder, some = self.work / "judgements", self.fluency_prompts
-        reader = self.judges[0]
-        digests = self.model_digests if self.judges is self.pair else model_identity(reader.model, reader.tokenizer)
+        """Score every continuation, and let each fluency model read those of the first prompts."""
+        folder = self.work / "judgements"
         # texts that are the same object come from the same map, and are judged once
         keys = {name: str(id(texts)) for name, texts in written.items()}
         first = _first_names(keys)
-        with progress_bar("configurations judged", len(first), show=self.progress) as advance:
+        names = list(first.values())
+        with progress_bar("judgements", len(names) * (1 + len(self.judges)), show=self.progress) as advance:
 
-            def run(twin: Twin, name: str) -> Judged:
-                texts = written[name]
-                toxicity = {key: judge_toxicity(scorer, texts, folder) for key, scorer in self.scorers.items()}
-                fluency = judge_fluency(twin, texts, some, folder, digests=digests)
+            def score(_: Twin, name: str) -> dict[str, list[list[float | None]]]:
+                scores = {key: judge_toxicity(one, written[name], folder) for key, one in self.scorers.items()}
                 advance(1)
-                unread: list[list[tuple[float, int]]] = [[] for _ in texts.rows[some:]]
-                return Judged([[g.text for g in row] for row in texts.rows], toxicity, [*fluency, *unread])
+                return scores
 
-            results = dict(zip(first, each(run, list(first.values()), self.judges), strict=True))
+            def fluency_by(readers: list[Twin]) -> list[Readings]:
+                one, some = readers[0], self.fluency_prompts
+                digests = self.model_digests if readers is self.pair else model_identity(one.model, one.tokenizer)
+
+                def read(twin: Twin, name: str) -> Readings:
+                    readings = judge_fluency(twin, written[name], some, folder, digests=digests)
+                    advance(1)
+                    return [*readings, *([] for _ in written[name].rows[some:])]
+
+                return each(read, names, readers)
+
+            toxicity = each(score, names, self.pair)
+            fluency = {judge: fluency_by(readers) for judge, readers in self.judges.items()}
+        results = {
+            key: Judged(
+                [[g.text for g in row] for row in written[name].rows],
+                toxicity[i],
+                {judge: readings[i] for judge, readings in fluency.items()},
+            )
+            for i, (key, name) in enumerate(first.items())
+        }
         return {name: results[key] for name, key in keys.items()}
 
     def collateral(
