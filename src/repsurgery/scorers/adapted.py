@@ -40,13 +40,18 @@ class AdaptedEncoder:
 
         scores = np.empty(len(texts), dtype=np.float64)
         for start in range(0, len(texts), _BLOCK):
-            block = list(texts[start : start + _BLOCK])
+            block = [_well_formed(text) for text in texts[start : start + _BLOCK]]
             rows = self.tokenizer(block, truncation=True, max_length=self.max_tokens)["input_ids"]
             for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):
                 with torch.inference_mode():
                     logits = logits_of(self.network, self.head, [rows[i] for i in batch])
                     scores[start + batch] = logits[:, 0].double().sigmoid().numpy()
         return scores
+
+
+def _well_formed(text: str) -> str:
+    """Return ``text`` with half characters (lone surrogates), which no tokenizer takes, as replacement characters."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def batches_by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[NDArray[np.intp]]:
