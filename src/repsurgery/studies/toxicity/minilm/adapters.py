@@ -40,7 +40,7 @@ def adapt(network: Any, *, rank: int, hidden: int, outputs: int) -> nn.Module:
 
 
 def stored_arrays(network: nn.Module, head: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return adapters and head in float16, under the names that `scorers.adapted.read_adapted` expects.
+    """Return adapters and head in float16, under the names that `scorers.adapted.adapted` expects.
 
     Only the first output of the head is stored.
     """
