@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from repsurgery.cli.terminal import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
 
 __all__ = ["generate"]
 
@@ -25,6 +25,10 @@ def generate(
         float | None,
         typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in each file, else 1"),
     ] = None,
+    kl_budget: Annotated[
+        float | None,
+        typer.Option(help="Instead of --strength: price in nats per token. Needs files from fit --store-fisher."),
+    ] = None,
     positions: Annotated[
         Positions | None,
         typer.Option(help="Token positions that are steered.", show_default="as in each file, else all"),
@@ -40,15 +44,16 @@ def generate(
     prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
-    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions)
-    rows = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
+    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
+    compared = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
     console = Console()
-    for line in (model, *(f"{file.stem}: {opened.words}" for file, opened in zip(files, steerings, strict=True))):
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    print_sentence(model, console)
+    for file, opened, steps in zip(files, steerings, compared.steps, strict=True):
+        print_sentence(f"{file.stem}: {opened.words}; {steps.words}", console)
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")
-    for row in rows:
+    for row in compared.rows:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
     console.print(table)
 

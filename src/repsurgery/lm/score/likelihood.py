@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -14,7 +14,10 @@ from repsurgery.lm.steer.placing import fixed_sites
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer, steer
 
-__all__ = ["Divergence", "LogLikelihood", "kl_divergence", "log_likelihoods", "shared_length"]
+__all__ = ["Direction", "Divergence", "LogLikelihood", "kl_divergence", "log_likelihoods", "shared_length"]
+
+Direction = Literal["steered-base", "base-steered"]
+"""KL(steered ‖ base), or KL(base ‖ steered), which `Fisher.kl` predicts; for small steps they agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class LogLikelihood:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """KL(steered ‖ base) of the next-token distributions along one text, in nats.
+    """KL(steered ‖ base), or KL(base ‖ steered), of the next-token distributions along one text, in nats.
 
     Attributes
     ----------
@@ -130,11 +133,12 @@ def kl_divergence(
     *,
     strength: float | None = None,
     positions: Positions | None = None,
+    direction: Direction = "steered-base",
     max_length: int | None = None,
     batch_size: int = 4,
     progress: bool = True,
 ) -> list[Divergence]:
-    """Return KL(steered ‖ base) of the next-token distributions along each text, in order.
+    """Return the divergence between steered and base next-token distributions along each text, in order.
 
     Parameters
     ----------
@@ -143,17 +147,22 @@ def kl_divergence(
     texts : sequence of n strings
     steering, strength, positions
         See `steer` and `generate`.
+    direction : {"steered-base", "base-steered"}
+        KL(steered ‖ base), or KL(base ‖ steered), the price that `Fisher.kl` predicts.
     max_length, batch_size, progress
         As in `extract`.
     """
     texts = check_texts(texts, caller="kl_divergence")
+    if direction not in get_args(Direction):
+        raise ParameterError(f"direction is {direction!r}; it must be one of {list(get_args(Direction))}.")
     if steering is None:
         raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
     sites = fixed_sites(model, steering, strength=strength, positions=positions)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
 
     def divergence(steered: torch.Tensor, base: torch.Tensor, i: int) -> Divergence:
-        log_p, log_q = (x[: len(tokens[i])].float().log_softmax(dim=-1) for x in (steered, base))
+        pair = (steered, base) if direction == "steered-base" else (base, steered)
+        log_p, log_q = (x[: len(tokens[i])].float().log_softmax(dim=-1) for x in pair)
         values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
         if not all(map(math.isfinite, values)):
             raise NonFiniteError(
