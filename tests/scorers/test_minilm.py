@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from repsurgery.errors import DataError, FileFormatError, MissingExtraError, ModelError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.scorers import MiniLMScorer, ToxicityScorer, agreement, load_scorer, minilm
-from repsurgery.scorers.adapted import batches_by_length, logits_of, read_adapted, read_encoder
+from repsurgery.scorers.adapted import adapted, batches_by_length, logits_of, read_encoder
 from repsurgery.studies.toxicity.minilm.adapters import LowRank, adapt, stored_arrays
 from repsurgery.studies.toxicity.minilm.rows import scorer_rows
 from tests.datasets.real import real_folder
@@ -120,7 +120,7 @@ def test_merged_adapters_score_as_the_adapted_layers_do(tmp_path):
         for p in [*network.parameters(), *head.parameters()]:
             if p.requires_grad:
                 p.copy_(p.half().float())
-    merged = read_adapted(tmp_path, stored_arrays(network, head), max_tokens=16)
+    merged = adapted(read_encoder(tmp_path), stored_arrays(network, head), max_tokens=16)
     many = texts(9, longest=30)
     rows = [tokenizer([text], truncation=True, max_length=16)["input_ids"] for text in many]
     with torch.inference_mode():
@@ -144,7 +144,8 @@ def test_the_file_was_trained_on_the_free_rows_alone():
     assert scorer.facts["rows"] == rows.digests()
     assert scorer.facts["counts"] == rows.counts()
     assert not any(scorer.trained_on(list(rows.never_seen)))
-    assert all(scorer.trained_on([text.upper() for text in [*rows.archived, *rows.comments, *rows.validation]]))
+    used = [*rows.archived, *rows.comments, *rows.validation]
+    assert all(scorer.trained_on([f" {text.upper() if text.isascii() else text}\n" for text in used]))
 
 
 def test_it_ranks_archived_texts_that_it_never_saw():
@@ -249,7 +250,9 @@ def test_a_file_that_is_not_a_scorer_says_so(tmp_path):
     write_file(path, Contents(contents.kind, {**contents.header, "encoder": "0" * 64}, contents.arrays))
     with pytest.raises(ModelError, match="Train it again"):
         MiniLMScorer(path)
-    arrays = {name: array for name, array in contents.arrays.items() if name != "head.0.weight"}
-    write_file(path, Contents(contents.kind, contents.header, arrays))
-    with pytest.raises(FileFormatError, match="Train it again"):
-        MiniLMScorer(path)(["text"])
+    without = {name: array for name, array in contents.arrays.items() if name != "head.0.weight"}
+    narrow = {name: array[:2] if name.endswith("query.up") else array for name, array in contents.arrays.items()}
+    for arrays in (without, narrow):
+        write_file(path, Contents(contents.kind, contents.header, arrays))
+        with pytest.raises(FileFormatError, match="Train it again"):
+            MiniLMScorer(path)(["text"])

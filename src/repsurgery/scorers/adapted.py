@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import MissingExtraError, ModelError
 
-__all__ = ["AdaptedEncoder", "batches_by_length", "logits_of", "make_head", "read_adapted", "read_encoder"]
+__all__ = ["AdaptedEncoder", "adapted", "batches_by_length", "logits_of", "make_head", "read_encoder"]
 
 _BLOCK = 8192
 """Texts that are tokenised at a time, so that memory does not grow with the number of texts."""
@@ -40,13 +40,18 @@ class AdaptedEncoder:
 
         scores = np.empty(len(texts), dtype=np.float64)
         for start in range(0, len(texts), _BLOCK):
-            block = list(texts[start : start + _BLOCK])
+            block = [_well_formed(text) for text in texts[start : start + _BLOCK]]
             rows = self.tokenizer(block, truncation=True, max_length=self.max_tokens)["input_ids"]
             for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):
                 with torch.inference_mode():
                     logits = logits_of(self.network, self.head, [rows[i] for i in batch])
                     scores[start + batch] = logits[:, 0].double().sigmoid().numpy()
         return scores
+
+
+def _well_formed(text: str) -> str:
+    """Return ``text`` with half characters (lone surrogates), which no tokenizer takes, as replacement characters."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def batches_by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[NDArray[np.intp]]:
@@ -102,21 +107,29 @@ def make_head(width: int, hidden: int, outputs: int = 1) -> Any:
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, outputs))
 
 
-def read_adapted(folder: Path, arrays: Mapping[str, NDArray[Any]], *, max_tokens: int) -> AdaptedEncoder:
-    """Return the encoder in ``folder`` with the adapters and the head in ``arrays``.
+def adapted(encoder: tuple[Any, Any], arrays: Mapping[str, NDArray[Any]], *, max_tokens: int) -> AdaptedEncoder:
+    """Return an encoder of `read_encoder`, which is changed, with the adapters and the head in ``arrays``.
 
     ``arrays`` holds D (r, in) as "<module>.down" and U (out, r) as "<module>.up" for each adapted linear layer, and the
     parameters of the head as "head.<name>". They may be stored in float16; all arithmetic is in float32.
+
+    Raises
+    ------
+    ValueError, LookupError, AttributeError
+        The arrays do not belong to this encoder.
     """
     import torch
 
-    network, tokenizer = read_encoder(folder)
+    network, tokenizer = encoder
     tensors = {name: torch.from_numpy(np.asarray(array, dtype=np.float32)) for name, array in arrays.items()}
-    with torch.no_grad():
-        for name in [name.removesuffix(".down") for name in tensors if name.endswith(".down")]:
-            network.get_submodule(name).weight += tensors[f"{name}.up"] @ tensors[f"{name}.down"]
     state = {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name.startswith("head.")}
     hidden, width = state["0.weight"].shape
     head = make_head(width, hidden)
-    head.load_state_dict(state)
+    try:
+        with torch.no_grad():
+            for name in [name.removesuffix(".down") for name in tensors if name.endswith(".down")]:
+                network.get_submodule(name).weight += tensors[f"{name}.up"] @ tensors[f"{name}.down"]
+        head.load_state_dict(state)
+    except RuntimeError as error:  # torch's error of shapes and of names
+        raise ValueError(" ".join(str(error).split())) from error
     return AdaptedEncoder(network, tokenizer, head.eval(), max_tokens)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from repsurgery.checkpoint import digest, file_digest
 from repsurgery.errors import FileFormatError, MissingExtraError, ModelError
 from repsurgery.files import Contents, built_from, digest_of, read_file
-from repsurgery.scorers.adapted import AdaptedEncoder, read_adapted
+from repsurgery.scorers.adapted import AdaptedEncoder, adapted, read_encoder
 from repsurgery.scorers.base import SCORERS, check_texts, score_visible
 
 __all__ = ["ENCODER_DIGEST", "KIND", "MiniLMScorer", "encoder_folder", "fingerprints"]
@@ -126,9 +126,10 @@ class MiniLMScorer:
 
 @lru_cache(maxsize=2)
 def _network(scorer: MiniLMScorer) -> AdaptedEncoder:
+    encoder = read_encoder(encoder_folder())
     with built_from("a scorer", remedy="Train it again."):
         weights = {name: array for name, array in scorer._contents.arrays.items() if name != "rows"}
-        return read_adapted(encoder_folder(), weights, max_tokens=int(scorer.facts["max_tokens"]))
+        return adapted(encoder, weights, max_tokens=int(scorer.facts["max_tokens"]))
 
 
 def fingerprints(texts: Iterable[str]) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 
 from repsurgery.errors import DataError
 from repsurgery.files import digest_of, read_file
-from repsurgery.scorers.adapted import read_adapted
+from repsurgery.scorers.adapted import adapted, read_encoder
 from repsurgery.scorers.minilm import fingerprints
 from repsurgery.studies.toxicity.data import load_prompts_of, load_texts
 from repsurgery.studies.toxicity.minilm import train
@@ -132,7 +132,7 @@ def test_training_teaches_what_is_toxic(rows, encoder, tmp_path):
     out = train_minilm(rows, tmp_path / "f", recipe=recipe, work_dir=tmp_path / "w", folder=encoder, progress=False)
     contents = read_file(out)
     weights = {name: array for name, array in contents.arrays.items() if name != "rows"}
-    scores = read_adapted(encoder, weights, max_tokens=16)(list(rows.never_seen))
+    scores = adapted(read_encoder(encoder), weights, max_tokens=16)(list(rows.never_seen))
     toxic = np.array(list(rows.never_seen.values())) > 0.5
     assert scores[toxic].mean() > scores[~toxic].mean() + 0.3
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float16)}

@@ -24,11 +24,11 @@ class LowRank(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs (..., out) of inputs (..., in)."""
-        difference: torch.Tensor = (x @ self.down.T) @ self.up.T
-        return difference + self.layer(x)
+        y: torch.Tensor = self.layer(x) + (x @ self.down.T) @ self.up.T
+        return y
 
 
-def adapt(network: nn.Module, *, rank: int, hidden: int, outputs: int) -> nn.Module:
+def adapt(network: Any, *, rank: int, hidden: int, outputs: int) -> nn.Module:
     """Freeze ``network``, adapt every linear layer of it in place, and return a new head for its states."""
     network.requires_grad_(requires_grad=False)
     layers = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
@@ -40,11 +40,13 @@ def adapt(network: nn.Module, *, rank: int, hidden: int, outputs: int) -> nn.Mod
 
 
 def stored_arrays(network: nn.Module, head: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return adapters and head in float16, under the names that `scorers.adapted.read_adapted` expects.
+    """Return adapters and head in float16, under the names that `scorers.adapted.adapted` expects.
 
     Only the first output of the head is stored.
     """
-    tensors = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
+    tensors: dict[str, torch.Tensor] = {
+        name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad
+    }
     for name, parameter in head.named_parameters():
         tensors[f"head.{name}"] = parameter[:1] if name.startswith("2.") else parameter
     return {name: tensor.numpy(force=True).astype(np.float16) for name, tensor in tensors.items()}
