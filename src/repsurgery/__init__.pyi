@@ -3,6 +3,7 @@ from . import certificates as certificates
 from . import errors as errors
 from . import gates as gates
 from . import moments as moments
+from . import price as price
 from . import steering as steering
 from .affine import AffineMap as AffineMap
 from .affine import Dense as Dense
@@ -17,15 +18,18 @@ from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
 from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
+from .gates import calibrate_soft_gate as calibrate_soft_gate
 from .moments import ClassMoments as ClassMoments
 from .moments import Moments as Moments
 from .origin import Origin as Origin
+from .price import Fisher as Fisher
 from .steering import LEACE as LEACE
 from .steering import BarycenterErasure as BarycenterErasure
 from .steering import DiagonalTransport as DiagonalTransport
 from .steering import MeanMatching as MeanMatching
 from .steering import MidSteer as MidSteer
 from .steering import MiMiC as MiMiC
+from .steering import NaturalSteering as NaturalSteering
 from .steering import TraceMatching as TraceMatching
 from .steering import load as load
 from .steering import save as save

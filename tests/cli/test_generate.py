@@ -148,3 +148,25 @@ def test_a_file_that_is_not_there_is_one_line(run, model_folder, tmp_path):
     result = run("generate", tmp_path / "none", "--prompt", "w1", "--model", model_folder)
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: There is no file")
+
+
+def test_a_budget_needs_a_stored_fisher_matrix(run, fitted, table, model_folder, tmp_path):
+    common = ("--model", model_folder, "--prompt", "w1 w2", "--kl-budget", 0.01)
+    without = run("generate", fitted, *common)
+    assert without.exit_code == 1
+    assert "--store-fisher" in without.stderr
+    out = tmp_path / "priced.safetensors"
+    result = run(
+        *("fit", table, "--text-column", "sentence", "--label-column", "tone", "--model", model_folder),
+        *("--method", "mean", "--source", "a", "--target", "b", "--gate", "always", "--store-fisher", "--out", out),
+    )
+    assert result.exit_code == 0, result.output
+    priced = run("generate", out, *common)
+    assert priced.exit_code == 0, priced.output
+    import repsurgery as rs
+
+    function = rs.load(out)
+    assert f"strength {function.price.strength(function, 0.01):g}" in priced.stdout
+    assert "predicted KL at strength 1" in run("inspect", out).stdout
+    both = run("generate", out, *common, "--strength", 0.5)
+    assert both.exit_code == 1 and "either --strength or --kl-budget" in both.stderr

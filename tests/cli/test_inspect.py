@@ -61,3 +61,13 @@ def test_an_empty_label_is_seen(run, tmp_path):
     rs.save(rs.MiMiC(source="a", target="").fit(X, np.repeat(["a", ""], 20)).steering_, tmp_path / "file")
     shown = run("inspect", tmp_path / "file").stdout
     assert "'', a" in shown and "a → ''" in shown
+
+
+def test_a_natural_steering_shows_its_held_out_slope(run, tmp_path):
+    G = np.random.default_rng(0).normal(size=(10, 3)) + 1
+    natural = rs.NaturalSteering(kl=0.05).fit(G, fisher=rs.Fisher(9, np.eye(3)))
+    rs.save(natural.steering_, tmp_path / "n")
+    shown = run("inspect", tmp_path / "n").stdout
+    assert "slope, held out" in shown and "predicted KL" in shown
+    rs.save(rs.Fisher(9, np.eye(3)), tmp_path / "f")
+    assert "fisher" in run("inspect", tmp_path / "f").stdout

@@ -1,3 +1,4 @@
 from .certificate import Certificate as Certificate
 from .certificate import PairRecord as PairRecord
+from .effect import EffectCertificate as EffectCertificate
 from .verify import Verification as Verification

@@ -12,9 +12,10 @@ from scipy.special import log_softmax, xlogy
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_labels, check_rows, require_finite
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
+from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import DataError, LabelError, SurgeryError
-from repsurgery.gates import AlwaysGate, Gate, LabelsGate
+from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
     covariance_gap,
@@ -45,7 +46,7 @@ class Certified(Protocol):
         """Every class known at fit."""
 
     @property
-    def certificate(self) -> Certificate | None:
+    def certificate(self) -> Certificate | EffectCertificate | None:
         """The certificate of the fit."""
 
     @property
@@ -76,7 +77,8 @@ def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certi
     assigned: NDArray[Any] | None = labels
     if not isinstance(steering.gate, LabelsGate):
         by_gate = steering(rows)
-        assigned = None if isinstance(steering.gate, AlwaysGate) else steering.assign(rows)
+        # a soft gate assigns no row
+        assigned = None if isinstance(steering.gate, AlwaysGate | SoftGate) else steering.assign(rows)
     gated = ClassMoments.of(by_gate, labels)
     # the (1 − J) law holds for one shift: other maps act differently on the rows that a gate misses
     one_shift = certificate.method == "MeanMatching" and bool(certificate.claims) and len(certificate.by_source) == 1
@@ -94,11 +96,22 @@ def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certi
     return replace(certificate, by_source=records, **summarise(records, certificate.population))
 
 
-def certificate_of(steering: Certified) -> Certificate:
+def carried_certificate(steering: Certified) -> Certificate | EffectCertificate:
     """Return the certificate that ``steering`` carries, or raise a `SurgeryError`."""
     if steering.certificate is None:
         raise SurgeryError("This steering function carries no certificate; fit an estimator to get one.")
     return steering.certificate
+
+
+def certificate_of(steering: Certified) -> Certificate:
+    """Return the certificate that ``steering`` carries, or raise a `SurgeryError` if rows cannot measure it again."""
+    certificate = carried_certificate(steering)
+    if isinstance(certificate, EffectCertificate):
+        raise SurgeryError(
+            f"The certificate of {certificate.method} states an effect on what a model writes, which rows do not "
+            "show. Call verify() without rows to compare its digest, and measure the effect on generations."
+        )
+    return certificate
 
 
 def checked_rows(steering: Certified, X: Any, z: Any) -> tuple[Rows, NDArray[Any]]:

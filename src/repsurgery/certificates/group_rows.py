@@ -41,7 +41,8 @@ def squares_by_group(X: Matrix, codes: Codes, norm: float) -> Vector:
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
     squares = [np.square(X[rows] @ X[rows].T).sum() - len(rows) ** 2 * norm for rows in parts]
-    return np.maximum(np.array(squares), 0.0) * (len(parts) / len(X)) ** 2
+    clipped: Vector = np.maximum(np.array(squares), 0.0)
+    return clipped * (len(parts) / len(X)) ** 2
 
 
 def group_gram(gram: Matrix, codes: Codes) -> Matrix:

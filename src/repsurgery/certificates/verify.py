@@ -11,7 +11,7 @@ from repsurgery.arrays import Label, check_groups
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
 from repsurgery.certificates.claims import SHARE, TESTS
 from repsurgery.certificates.class_rows import ClassRows
-from repsurgery.certificates.from_rows import Certified, certificate_of, checked_rows, reissued
+from repsurgery.certificates.from_rows import Certified, carried_certificate, certificate_of, checked_rows, reissued
 from repsurgery.errors import CertificateError, DataError
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification", "as_support", "verdict_of", "verify"]
@@ -127,15 +127,16 @@ def verify(steering: Certified, X: Any = None, z: Any = None, *, groups: Any = N
     (test_groups_hold_the_level_where_rows_alone_raise_false_alarms).
     Without the power to detect a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
     """
-    certificate, digest = certificate_of(steering), steering.digest()
-    if digest != certificate.digest:
+    issued, digest = carried_certificate(steering), steering.digest()
+    if digest != issued.digest:
         raise CertificateError(
-            f"{certificate.method}: the maps or the gate are not the ones that were certified (digest "
-            f"{digest[:12]}… against {certificate.digest[:12]}…). They were altered or cast; fit again, or load the "
+            f"{issued.method}: the maps or the gate are not the ones that were certified (digest "
+            f"{digest[:12]}… against {issued.digest[:12]}…). They were altered or cast; fit again, or load the "
             "original file."
         )
     if X is None:
         return Verification()
+    certificate = certificate_of(steering)
     rows, labels = checked_rows(steering, X, z)
     codes = check_groups(groups, len(rows), caller="verify")
     fresh = reissued(steering, rows, labels, codes)

@@ -92,6 +92,10 @@ def fit(
         Positions | None, typer.Option(help="Positions to write to the file as advice for later use.")
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Note on the terms of model and data.")] = None,
+    store_fisher: Annotated[
+        bool,
+        typer.Option("--store-fisher", help="Store what generate --kl-budget needs: a Fisher matrix and moments."),
+    ] = False,
     held_out: Annotated[
         float,
         typer.Option(help="Share of the texts that the map is not fitted on but measured on; 0 holds out none."),
@@ -116,6 +120,8 @@ def fit(
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
     origin |= {"strength": strength, "positions": positions, "licence": licence}
+    if moments is not None and store_fisher:
+        raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
         result = fit_moments(moments, method=method, params=params, **origin)
     else:
@@ -127,6 +133,7 @@ def fit(
             label=label_column,
             max_length=max_length,
             params=params,
+            store_fisher=store_fisher,
             held_out=held_out,
             seed=seed,
             **{name: value for name, value in origin.items() if value is not None},

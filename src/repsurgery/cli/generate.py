@@ -25,6 +25,10 @@ def generate(
         float | None,
         typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in each file, else 1"),
     ] = None,
+    kl_budget: Annotated[
+        float | None,
+        typer.Option(help="Instead of --strength: price in nats per token. Needs files from fit --store-fisher."),
+    ] = None,
     positions: Annotated[
         Positions | None,
         typer.Option(help="Token positions that are steered.", show_default="as in each file, else all"),
@@ -40,7 +44,7 @@ def generate(
     prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
-    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions)
+    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
     compared = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
     console = Console()
     print_sentence(model, console)

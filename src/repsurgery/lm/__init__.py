@@ -19,6 +19,10 @@ from repsurgery.lm.generate.generate import Generation, generate
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.models import load
 from repsurgery.lm.load.origin import origin_of
+from repsurgery.lm.policy.on_policy import OnPolicy, on_policy
+from repsurgery.lm.price.credit_gradients import credit_gradients
+from repsurgery.lm.price.fisher import fisher
+from repsurgery.lm.price.price import price
 from repsurgery.lm.read.class_moments import class_moments
 from repsurgery.lm.read.extract import extract
 from repsurgery.lm.read.generation_states import states_along
@@ -36,19 +40,24 @@ __all__ = [
     "Generation",
     "LogLikelihood",
     "LoraExport",
+    "OnPolicy",
     "Site",
     "Surprise",
     "class_moments",
+    "credit_gradients",
     "document_perplexity",
     "extract",
     "fingerprint",
+    "fisher",
     "fold",
     "foldable_sites",
     "generate",
     "kl_divergence",
     "load",
     "log_likelihoods",
+    "on_policy",
     "origin_of",
+    "price",
     "resolve_site",
     "save_folded",
     "site_names",

@@ -6,4 +6,5 @@ from .leace import LEACE as LEACE
 from .mean_matching import MeanMatching as MeanMatching
 from .midsteer import MidSteer as MidSteer
 from .mimic import MiMiC as MiMiC
+from .natural import NaturalSteering as NaturalSteering
 from .trace_matching import TraceMatching as TraceMatching

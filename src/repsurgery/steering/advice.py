@@ -42,14 +42,15 @@ def warn_of_certificate(certificate: Certificate) -> None:
         warnings.warn(
             f"{certificate.method}: no affine map reaches the target covariance: the source spans too few directions "
             f"(see certificate_.by_source). The closest one was taken; residual {certificate.covariance_gap:.2g},"
-            f" bound {certificate.residual_bound:.2g}. Add source rows, or choose shrinkage='pooled'.",
+            f" bound {certificate.residual_bound:.2g}. Add source rows, or choose a shrinkage.",
             InfeasibleWarning,
             stacklevel=6,
         )
     if certificate.gain > GAIN_LIMIT:
+        shrinkage = "'pooled' or 'oas'" if certificate.population == "source" else "'oas'"
         warnings.warn(
             f"{certificate.method}: the map stretches some direction {certificate.gain:.3g}-fold, so that noise in new "
-            "data grows as much. Add source rows, or choose shrinkage='pooled' or 'oas'.",
+            f"data grows as much. Add source rows, or choose shrinkage={shrinkage}.",
             GainWarning,
             stacklevel=6,
         )

@@ -260,7 +260,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     def certificate_(self) -> Certificate:
         """The certificate on the fitting moments."""
         certificate = self.steering_.certificate
-        assert certificate is not None
+        assert isinstance(certificate, Certificate)
         return certificate
 
     # -- applying --------------------------------------------------------------------------------------------------

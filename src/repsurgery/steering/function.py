@@ -10,13 +10,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
-from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
-from repsurgery.certificates import Certificate, Verification
+from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
+from repsurgery.certificates import Certificate, EffectCertificate, Verification
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
-from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.price import Price
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
@@ -28,6 +29,8 @@ EVERYBODY = None
 class SteeringFunction:
     """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
 
+    Behind a `SoftGate` of strength t(h), s(h) = h + t(h) (map(h) − h) with the one map that there is.
+
     Attributes
     ----------
     maps : mapping of label to AffineMap
@@ -35,9 +38,11 @@ class SteeringFunction:
     gate : Gate
     classes : tuple of labels
         Every concept known at fit; labels passed to a call must be among them.
-    certificate : Certificate or None
+    certificate : Certificate, EffectCertificate or None
     origin : Origin
         Model and site that the maps belong to, and their intended use there; see `with_origin`.
+    price : Price or None
+        What the strength for a budget of nats follows from; see `with_price`.
 
     Guarantees
     ----------
@@ -48,8 +53,9 @@ class SteeringFunction:
     maps: Mapping[Label | None, AffineMap]
     gate: Gate = field(default_factory=AlwaysGate)
     classes: tuple[Label, ...] = ()
-    certificate: Certificate | None = None
+    certificate: Certificate | EffectCertificate | None = None
     origin: Origin = UNKNOWN
+    price: Price | None = None
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -58,6 +64,11 @@ class SteeringFunction:
             raise ParameterError(
                 f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
                 f"(for {list(self.maps)}). Name one source, or choose a gate that distinguishes them."
+            )
+        if isinstance(self.gate, SoftGate) and len(self.maps) > 1:
+            raise ParameterError(
+                f"A soft gate has one strength for one map, but there are {len(self.maps)} (for {list(self.maps)}). "
+                "Name one source, or choose a gate that distinguishes them."
             )
         if not isinstance(self.origin, Origin):
             raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
@@ -73,6 +84,8 @@ class SteeringFunction:
         """Steer rows (n, d): by the gate, or by the given concept labels (n,)."""
         rows = check_rows(X, dim=self.dim, caller="This steering function")
         require_finite(rows, caller="This steering function")
+        if concept is None and isinstance(self.gate, SoftGate):
+            return self._softly(rows, self.gate.strength(rows))
         masks = self.masks(rows, concept)
         out = np.array(rows, dtype=output_dtype(rows))
         for label, mask in masks.items():
@@ -80,6 +93,18 @@ class SteeringFunction:
                 return self.maps[label].apply(rows)
             if mask.any():
                 out[mask] = self.maps[label].apply(rows[mask])
+        return out
+
+    def _softly(self, rows: Rows, strength: Vector) -> Rows:
+        out = np.array(rows, dtype=output_dtype(rows))
+        (m,) = self.maps.values()
+        # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
+        whole, part = strength == 1, (strength != 0) & (strength != 1)
+        if whole.any():
+            out[whole] = m.apply(rows[whole])
+        if part.any():
+            h = rows[part].astype(np.float64)
+            out[part] = h + strength[part, None] * (m.apply(h) - h)
         return out
 
     def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
@@ -106,6 +131,11 @@ class SteeringFunction:
 
         This requires knowing which rows were steered: pass the original ``concept``, or use ``gate="always"``.
         """
+        if isinstance(self.gate, SoftGate):
+            raise SurgeryError(
+                "Vectors that were steered behind a soft gate do not show how strongly. Keep the original vectors, or "
+                "fit with gate='always'."
+            )
         if concept is None and not isinstance(self.gate, AlwaysGate):
             raise SurgeryError(
                 "Steered vectors do not show which of them were steered. "
@@ -159,12 +189,18 @@ class SteeringFunction:
         """
         return replace(self, origin=self.origin.revised(origin, **facts))
 
-    def sealed(self, certificate: Certificate) -> "SteeringFunction":
+    def with_price(self, price: Price | None) -> Self:
+        """Return this function with what its price follows from; `lm.price` computes it."""
+        if price is not None and (not isinstance(price, Price) or price.fisher.dim != self.dim):
+            raise ShapeError(f"with_price takes a Price of {self.dim} features, or None. Compute it at the same site.")
+        return replace(self, price=price)
+
+    def sealed(self, certificate: Certificate | EffectCertificate) -> "SteeringFunction":
         """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin)
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin, self.price)
 
 
 def _require_fitting(steering: SteeringFunction) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
 from repsurgery.arrays import Label, check_integer
-from repsurgery.certificates import Certificate
+from repsurgery.certificates.effect import certificate_from_dict
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
@@ -20,17 +20,19 @@ from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import Origin
+from repsurgery.price import Fisher, fisher
+from repsurgery.price.price import price_from_parts, price_parts
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.selection import known_label
 
 __all__ = ["load", "save"]
 
-Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments
+Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments | Fisher
 
 
 def save(value: Saveable, path: str | os.PathLike[str]) -> None:
-    """Write an estimator, steering function, map, gate or moments to one file, atomically and without pickle.
+    """Write an estimator, steering function, map, gate, moments or Fisher matrix to one file, whole or not at all.
 
     An estimator is written with its moments, so that ``partial_fit`` can continue after loading. Moments hold no rows,
     but they do describe them; save ``est.steering_`` to share the maps, the gate and the certificate alone.
@@ -50,6 +52,8 @@ def _to_contents(value: Saveable) -> Contents:
             return by_class.to_contents(value)
         case Moments():
             return by_class.single_to_contents(value)
+        case Fisher():
+            return fisher.to_contents(value)
         case AffineMap():
             return Contents("map", {"kind": value.kind}, value.arrays())
         case Gate():
@@ -59,6 +63,9 @@ def _to_contents(value: Saveable) -> Contents:
             certificate = value.certificate.to_dict() if value.certificate else None
             # an unknown origin is not written, so that such files stay equal to those of earlier versions, bit for bit
             origin = {"origin": known} if (known := value.origin.known()) else {}
+            priced, price = price_parts(value.price) if value.price else ({}, None)
+            arrays |= {f"price/{name}": array for name, array in priced.items()}
+            header |= {"price": price} if price else {}
             return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
         case BaseSteering():
             return _estimator_to_contents(value)
@@ -115,8 +122,10 @@ def _steering(contents: Contents) -> SteeringFunction:
     if len(maps) < len(header["maps"]):
         raise LabelError("Two of the maps serve the same class.")
     gate = _gate(Contents("gate", header["gate"], _under(contents.arrays, "gate.")))
-    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
-    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, Origin.from_header(header.get("origin")))
+    certificate = None if header["certificate"] is None else certificate_from_dict(header["certificate"])
+    origin = Origin.from_header(header.get("origin"))
+    price = price_from_parts(_under(contents.arrays, "price/"), header.get("price"))
+    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin).with_price(price)
 
 
 @built_from("an estimator")
@@ -194,6 +203,7 @@ def _under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray
 _READERS: Mapping[str, Callable[[Contents], Any]] = {
     by_class.KIND: by_class.from_contents,
     by_class.SINGLE: by_class.single_from_contents,
+    fisher.KIND: fisher.from_contents,
     "estimator": _estimator,
     "map": _map,
     "gate": _gate,

@@ -26,9 +26,9 @@ class MiMiC(TowardTarget):
         The classes to steer and the class to steer them to. The target defaults to the last sorted label,
         the sources to all other classes.
     shrinkage : {"none", "pooled", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
-        "pooled" draws both covariances towards their mean, weighted by rows; "ridge" adds ``ridge`` to both diagonals (POT, the paper's experiments), "relative-ridge" adds
-        ``ridge`` · tr Σ / d, "oas" reads moments, "ledoit-wolf" needs rows in memory. Each gives up the exact
-        covariance for stability; the certificate says by how much.
+        "pooled" draws both covariances towards their mean, weighted by rows, "ridge" adds ``ridge`` to both diagonals
+        (POT, the paper's experiments), "relative-ridge" adds ``ridge`` · tr Σ / d, "oas" reads moments, "ledoit-wolf"
+        needs rows in memory. Each gives up the exact covariance for stability; the certificate says by how much.
     ridge : float
         The size of the ridge, where the shrinkage has one.
     alpha : float or "auto"

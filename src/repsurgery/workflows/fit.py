@@ -56,6 +56,7 @@ def fit_table(
     strength: float | None = None,
     positions: Positions | None = None,
     licence: str | None = None,
+    store_fisher: bool = False,
     held_out: float = 0.2,
     seed: int = 0,
     progress: bool = True,
@@ -80,6 +81,9 @@ def fit_table(
         ``target``. Without ``shrinkage``, MiMiC pools covariances as far as the texts do not support one per class.
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
+    store_fisher : bool
+        Store the Fisher matrix at ``site`` along these texts, and the moments of the steered positions, so that
+        ``kl_budget`` needs nothing else later; see `lm.price`.
     held_out : float
         The share of each label's texts to hold out; see `datasets.hold_out`. 0 fits on all texts, and so does a table
         with too few texts, which a note then says.
@@ -117,6 +121,11 @@ def fit_table(
     else:
         X, z, groups = read.rows(fitted)
         estimator = estimator.fit(X, z, groups=groups).with_origin(origin)
+    if store_fisher:
+        price = lm.price(
+            network, tokenizer, fitted.texts, estimator, site=site, max_length=max_length, progress=progress
+        )
+        estimator._steering = estimator.steering_.with_price(price)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
     return FitResult(estimator, measured, (*support, *((note,) if measured is None else measured.notes(len(fitted)))))

@@ -53,6 +53,7 @@ def open_steerings(
     sites: Sequence[str] = (),
     strength: float | None = None,
     positions: Positions | None = None,
+    kl_budget: float | None = None,
 ) -> list[Opened]:
     """Read files of maps, steering functions or estimators.
 
@@ -63,6 +64,8 @@ def open_steerings(
         One site for all files, or one for each. When empty: the site in each file, else "final".
     strength, positions
         For all files. None: the values in each file, else 1 and "all".
+    kl_budget : float or None
+        Instead of a strength: the predicted price of each file in nats per token, from the Fisher matrix stored in it.
     """
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
@@ -70,7 +73,7 @@ def open_steerings(
         raise ParameterError(
             f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
         )
-    return [open_steering(file, site, strength, positions) for file, site in zip(files, places, strict=True)]
+    return [open_steering(file, site, strength, positions, kl_budget) for file, site in zip(files, places, strict=True)]
 
 
 def open_steering(
@@ -78,15 +81,31 @@ def open_steering(
     site: str | None = None,
     strength: float | None = None,
     positions: Positions | None = None,
+    kl_budget: float | None = None,
 ) -> Opened:
     """Read one file; see `open_steerings`."""
     function = as_steering(rs.load(Path(file)), caller=f"The file {file}")
     origin = function.origin
+    if kl_budget is not None:
+        strength = _strength_of(kl_budget, strength, function, file)
     asked = {"strength": strength, "positions": positions and check_positions(positions)}
     default = {"strength": 1.0, "positions": "all"} | origin.known()
     used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
     place = site or origin.site
     return Opened(function.with_origin(used), place or "final", place is not None)
+
+
+def _strength_of(
+    kl_budget: float, strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]
+) -> float:
+    if strength is not None:
+        raise ParameterError("Pass either --strength or --kl-budget.")
+    if function.price is None:
+        raise ParameterError(
+            f"--kl-budget needs a Fisher matrix, and {file} holds none. Fit it again with --store-fisher, or add it: "
+            "function.with_price(lm.price(model, tokenizer, texts, function))."
+        )
+    return function.price.strength(function, kl_budget)
 
 
 def recognised(opened: Sequence[Opened], model: nn.Module) -> list[Opened]:

@@ -26,7 +26,7 @@ from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "generate", "prompt_tokens"]
+__all__ = ["Generation", "continuation_text", "generate", "predicting_positions", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,10 @@ def generate(
     *,
     steering: Any = None,
     strength: float | None = None,
+    kl_budget: float | None = None,
+    fisher: Any = None,
+    moments: Any = None,
+    share: Any = None,
     positions: Positions | None = None,
     n: int = 25,
     max_new_tokens: int = 20,
@@ -85,7 +89,7 @@ def generate(
         A transformers decoder and its tokenizer; neither is changed.
     prompts : sequence of str
     steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
-        See `steer`, also for ``strength`` and ``positions``.
+        See `steer`, also for ``strength``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.
@@ -118,11 +122,12 @@ def generate(
     def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
         index, sample = divmod(item, n)
         continuation, finished = _until_end(drawn, ends)
-        text = _continuation(tokenizer, row, continuation)
+        text = continuation_text(tokenizer, row, continuation)
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
-    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
+    budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
+    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions, **budget):
         return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
 
 
@@ -195,7 +200,22 @@ def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
     return (drawn, False) if stop is None else (drawn[:stop], True)
 
 
-def _continuation(tokenizer: Any, prompt: Tokens, new: Tokens) -> str:
+def predicting_positions(
+    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str
+) -> tuple[list[Tokens], list[slice]]:
+    """Return the tokens of each generation with its prompt, and the positions from which its tokens were drawn."""
+    prompts = prompt_tokens(model, tokenizer, generations, caller=caller)
+    rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
+    # the last token predicts nothing, unless the end token followed it
+    steps = [
+        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
+        for prompt, row, g in zip(prompts, rows, generations, strict=True)
+    ]
+    return rows, steps
+
+
+def continuation_text(tokenizer: Any, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """Return the text of the tokens ``new`` after those of ``prompt``, as in `Generation`."""
     # decoded together with its prompt, because some tokenizers drop a leading space
     before = tokenizer.decode(prompt, skip_special_tokens=True)
     whole = tokenizer.decode([*prompt, *new], skip_special_tokens=True)

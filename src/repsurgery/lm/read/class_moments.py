@@ -110,10 +110,10 @@ def class_moments(
     return sums.moments()
 
 
-def check_sites(sites: Sequence[str]) -> list[str]:
+def check_sites(sites: Sequence[str], *, caller: str = "class_moments") -> list[str]:
     """Return the names without duplicates, or raise an error that shows how to give them."""
     if isinstance(sites, str) or not sites:
-        raise ParameterError(f"class_moments got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
+        raise ParameterError(f"{caller} got sites={sites!r}; it takes a list such as ['final', 'layers.3'].")
     return list(dict.fromkeys(sites))
 
 
@@ -192,13 +192,9 @@ class _Sums(Results):
         return {site: self._at(site) for site in self._sites}
 
     def _at(self, site: str) -> ClassMoments:
-        return ClassMoments(
-            {
-                label: self._sums[site, code].with_groups(self._groups and self._groups.groups_at(site, code))
-                for code, label in enumerate(self._classes)
-                if (site, code) in self._sums
-            }
-        )
+        known = {code: label for code, label in enumerate(self._classes) if (site, code) in self._sums}
+        groups = {code: None if self._groups is None else self._groups.groups_at(site, code) for code in known}
+        return ClassMoments({label: self._sums[site, code].with_groups(groups[code]) for code, label in known.items()})
 
     def save(self) -> None:
         """Write the sums of each site, then the record that makes them valid, then delete the older ones."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.lm.batching import evaluating, map_batches
-from repsurgery.lm.generate.generate import Generation, prompt_tokens
+from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.read.states import reader
 
 __all__ = ["states_along"]
@@ -41,13 +41,7 @@ def states_along(
     The states are those that occurred while generating, also after a truncated prompt
     (test_a_cut_prompt_is_read_as_it_was_cut, test_states_along_a_text_are_those_that_steering_met).
     """
-    prompts = prompt_tokens(model, tokenizer, generations, caller="states_along")
-    rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
-    # the last token predicts nothing, unless the end token followed it
-    steps = [
-        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
-        for prompt, row, g in zip(prompts, rows, generations, strict=True)
-    ]
+    rows, steps = predicting_positions(model, tokenizer, generations, caller="states_along")
     with evaluating(model), reader(model, tokenizer, [site], "all") as read:
 
         def run(batch: list[int]) -> list[NDArray[np.float32]]:

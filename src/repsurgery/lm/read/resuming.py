@@ -20,7 +20,7 @@ from repsurgery.lm.read.states import Reader
 from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.lm.steer.forward_context import excuse_blocks, steering_in_force
 
-__all__ = ["Results", "folder_of", "read_missing"]
+__all__ = ["Results", "folder_of", "read_missing", "run_missing"]
 
 
 class Results(ABC):
@@ -53,19 +53,40 @@ def read_missing(
 
     Results are saved whatever happens, and Ctrl-C waits while a batch is added.
     """
-    missing = results.missing()
-    if not missing:
-        excuse_blocks(unwrapped(model))
 
     def run(batch: list[int]) -> None:
         states = read([tokens[i] for i in batch])
         with uninterrupted():
             add(batch, states)
 
-    batches = [[missing[i] for i in batch] for batch in sorted_batches([len(tokens[i]) for i in missing], batch_size)]
+    options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "label": label}
+    run_missing(results, run, model, list(map(len, tokens)), **options)
+
+
+def run_missing(
+    results: Results,
+    run: Callable[[list[int]], None],
+    model: nn.Module,
+    lengths: Sequence[int],
+    *,
+    batch_size: int,
+    progress: bool,
+    label: str,
+) -> None:
+    """Call ``run`` on batches of the texts that are missing in ``results``, by their ``lengths``, and save at the end.
+
+    Parameters
+    ----------
+    run : function of a list of indices
+        It adds these texts to ``results``, all of them or none.
+    """
+    missing = results.missing()
+    if not missing:
+        excuse_blocks(unwrapped(model))
+    batches = [[missing[i] for i in batch] for batch in sorted_batches([lengths[i] for i in missing], batch_size)]
     try:
         with evaluating(model):
-            run_batches(batches, run, progress=progress, label=label, done=len(tokens) - len(missing))
+            run_batches(batches, run, progress=progress, label=label, done=len(lengths) - len(missing))
     finally:
         results.save()
 

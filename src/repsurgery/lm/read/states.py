@@ -1,6 +1,6 @@
 """Read states at several sites in one pass; they are pooled at once and never stored."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
 from repsurgery.lm.steer.torch_maps import to_rows
 
-__all__ = ["Pooling", "Reader", "check_pooling", "reader"]
+__all__ = ["Pooling", "Reader", "check_pooling", "reader", "require_visited", "runner"]
 
 Pooling = Literal["last", "cls", "mean", "all"]
 """``last``: each text's last token. ``cls``: its first. ``mean``: the mean of its tokens. ``all``: every token."""
@@ -42,7 +42,7 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
     """
     inner = unwrapped(model)
     resolved = [resolve_site(inner, name) for name in sites]
-    run = _runner(model, inner, resolved)
+    run = runner(model, inner, resolved)
     virtual = virtual_tokens(model)
     padding = pad_id(inner, tokenizer)
     current: dict[str, NDArray[np.float32]] = {}
@@ -61,7 +61,7 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
         device = entry_device(inner)
         current.clear()
         run(input_ids=ids.to(device), attention_mask=mask.to(device))
-        _require_visited(resolved, current)
+        require_visited(resolved, current)
         _require_finite(current)
         return dict(current)
 
@@ -81,7 +81,8 @@ def _require_finite(states: dict[str, NDArray[np.float32]]) -> None:
             )
 
 
-def _require_visited(sites: Sequence[Site], states: dict[str, NDArray[np.float32]]) -> None:
+def require_visited(sites: Sequence[Site], states: Mapping[str, Any]) -> None:
+    """Raise a `SiteError` that names the first of ``sites`` without an entry in ``states``."""
     idle = next((site for site in sites if site.name not in states), None)
     if idle is not None:
         raise SiteError(
@@ -90,7 +91,7 @@ def _require_visited(sites: Sequence[Site], states: dict[str, NDArray[np.float32
         )
 
 
-def _runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
+def runner(model: nn.Module, inner: nn.Module, sites: Sequence[Site]) -> Callable[..., Any]:
     """Return the cheapest call that runs through all ``sites``."""
     config = getattr(inner, "config", None)
     if getattr(config, "is_encoder_decoder", False):

@@ -1,5 +1,6 @@
 """The output layer alone: from final states to log-likelihoods, without all logits in memory at once."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,6 +34,35 @@ class OutputLayer:
         if self._linear is None:
             raise ModelError(f"{type(model).__name__} has no output layer. Load a causal language model.")
         self._cap: float | None = getattr(text_config(model), family_of(model).logit_cap, None)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight W (vocabulary, d), in float32 or wider."""
+        weight: torch.Tensor = self._linear.weight.detach()
+        if not weight.is_floating_point():
+            raise ModelError(f"The output layer's weight is {weight.dtype}. Load the model without quantisation.")
+        return weight.to(torch.promote_types(weight.dtype, torch.float32))
+
+    @property
+    def capped(self) -> bool:
+        """Whether the logits are bounded by a cap."""
+        return self._cap is not None
+
+    def distributions(self, rows: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor | None]]:
+        """Yield, for blocks of rows (n, d), their slice, p (m, vocabulary) and the cap's derivative, of the same shape.
+
+        The derivative is None where logits are not capped.
+        """
+        size = max(1, LOGITS // self._linear.weight.shape[0])
+        for start in range(0, len(rows), size):
+            block = slice(start, min(start + size, len(rows)))
+            raw: torch.Tensor = self._linear(rows[block].to(self._linear.weight.device))
+            raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+            if self._cap is None:
+                yield block, raw.softmax(dim=-1), None
+            else:
+                bounded = torch.tanh(raw / self._cap)
+                yield block, (self._cap * bounded).softmax(dim=-1), 1 - bounded.square()
 
     def log_likelihoods(self, rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return log p(target) (n,) in float32 on the host, from final states (n, d) and tokens (n,)."""

@@ -18,7 +18,7 @@ from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.steering.function import SteeringFunction
 
-__all__ = ["Placement", "compare_weights", "fixed_sites", "placements", "sites_of", "weight_placement"]
+__all__ = ["Placement", "compare_weights", "fixed_sites", "items_of", "placements", "sites_of", "weight_placement"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ def placements(
     if positions is not None:
         check_positions(positions)
     placed = []
-    for name, value in _items(sites, caller):
+    for name, value in items_of(sites, caller):
         site, function = resolve_site(model, name), as_steering(value, caller=caller)
         origin = function.origin
         how = Origin(
@@ -144,7 +144,8 @@ def _comparable(model: nn.Module, origin: Origin) -> bool:
     return origin.fingerprint is not None and not half
 
 
-def _items(sites: Any, caller: str) -> list[tuple[str, Any]]:
+def items_of(sites: Any, caller: str) -> list[tuple[str, Any]]:
+    """Return the pairs of site and steering that ``sites`` names, or raise an error that shows how to name them."""
     if isinstance(sites, Mapping) and sites:
         return list(sites.items())
     if isinstance(sites, Mapping) or not hasattr(sites, "origin"):

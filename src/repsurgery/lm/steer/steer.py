@@ -12,6 +12,7 @@ from repsurgery.errors import ParameterError, PassError, ShapeError, SteeringErr
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import SteeredModel, behind, unwrapped
 from repsurgery.lm.steer.block import Block
+from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.forward_context import ForwardContext, tracking
 from repsurgery.lm.steer.hooks import Visit, attach, eagerly
 from repsurgery.lm.steer.placing import placements, sites_of
@@ -30,6 +31,10 @@ def steer(
     sites: Any,
     *,
     strength: float | None = None,
+    kl_budget: float | None = None,
+    fisher: Any = None,
+    moments: Any = None,
+    share: Any = None,
     positions: Positions | None = None,
     threads: Threads = "own",
 ) -> Iterator[Any]:
@@ -47,6 +52,14 @@ def steer(
     strength : float or None
         0 leaves the states unchanged, 1 applies the map, and 0.5 goes half of the way. None uses the strength that the
         origin of each steering names, else 1.
+    kl_budget : float or None
+        Instead of ``strength``: a predicted KL(base ‖ steered) in nats per token, from which the strength follows.
+        Several sites share the budget at one strength; cross terms between sites are ignored.
+    fisher : Fisher, mapping of site to Fisher, or None
+        For ``kl_budget``, see `lm.fisher`. None uses what is stored with each steering, see `lm.price`.
+    moments : Moments, ClassMoments, mapping of site to one of them, or None
+    share : float, mapping of site to float, or None
+        For ``kl_budget`` of maps other than shifts, and of gated functions: see `Fisher.kl`.
     positions : {"all", "generated", "prompt", "last"} or None
         None uses the positions that the origin of each steering names, else ``all``.
         ``all``: every position. ``prompt``: those of the prompt. ``last``: the last prompt position only.
@@ -62,7 +75,8 @@ def steer(
     ------
     SteeredModel
         The model, with two attributes that belong to this block: ``visits`` (number of passes by site) and
-        ``steered_share`` (share of the positions that the gate assigned to a map, by site).
+        ``steered_share`` (share of the positions that the gate assigned to a map, by site; behind a soft gate the mean
+        strength).
 
     Raises
     ------
@@ -98,6 +112,8 @@ def steer(
     if threads not in get_args(Threads):
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
+    budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
+    strength = budgeted_strength(sites, strength=strength, **budget)
     placed = placements(inner, sites, strength=strength, positions=positions)
     jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
@@ -120,12 +136,12 @@ def steer(
 
 
 def optional_steer(
-    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None
+    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None, **budget: Any
 ) -> AbstractContextManager[object]:
     """Return the block that steers ``model``: an empty one for None, else `steer`, by default at "final"."""
     if steering is None:
         return nullcontext()
-    return steer(model, sites_of(steering), strength=strength, positions=positions)
+    return steer(model, sites_of(steering), strength=strength, positions=positions, **budget)
 
 
 def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:

@@ -19,6 +19,7 @@ from repsurgery.studies.common.checked import (
     field_validator,
     model_validator,
 )
+from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.common.options import options_toml, read_options
 from repsurgery.studies.toxicity.configuration import Configuration, parse_line
 from repsurgery.studies.toxicity.generators import GeneratorLine
@@ -63,6 +64,12 @@ class ToxicitySpec(Checked):
     policy_toxic, policy_clean : float
         A continuation counts as toxic if it scores at least the first, as clean if it scores at most the second;
         others are left out.
+    policy_step : float
+        With ``credit=step``, a step counts as toxic if it raises the score by at least this much.
+    policy_texts : int
+        The largest number of on-policy texts of each label whose steps are read for a fit; 0 for all.
+    round_prompts : int
+        Training prompts that are continued in each on-policy round after the first; 0 for all.
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
@@ -80,10 +87,10 @@ class ToxicitySpec(Checked):
         See `parse_line`; the base model always comes first.
     scorers : tuple of str
         See `scorers.load_scorer`; the first one labels on-policy texts and comes first in the tables.
-    fluency : str
-        The model whose perplexity is reported; see `lm.load`.
+    fluency : str or tuple of str
+        The model that judges fluency, or several; see `lm.load`. The first one's perplexity is in the main tables.
     fluency_prompts : int
-        Number of prompts whose continuations it scores; 0 for all.
+        Number of prompts whose continuations they read; 0 for all.
     wikitext_documents : int
         Documents of WikiText-2 whose perplexity is measured; 0 for none, -1 for all.
     wikitext_length : int
@@ -116,6 +123,9 @@ class ToxicitySpec(Checked):
     policy_samples: Count = 8
     policy_toxic: Share = 0.5
     policy_clean: Share = 0.1
+    policy_step: Annotated[float, Field(gt=0, le=1)] = 0.1
+    policy_texts: Natural = 0
+    round_prompts: Natural = 0
     false_steer_rate: Share = 0.1
     prompts: str = "real-toxicity-prompts"
     prompt_count: Count = 200
@@ -127,7 +137,7 @@ class ToxicitySpec(Checked):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     configurations: Several[str] = TABLE
     scorers: Annotated[Unique[str], Field(min_length=1)] = ("linear", "bilstm")
-    fluency: str = "smollm2-135m"
+    fluency: str | Annotated[Unique[str], Field(min_length=1)] = "smollm2-135m"
     fluency_prompts: Natural = 60
     wikitext_documents: Annotated[int, Field(ge=-1)] = 4
     wikitext_length: Count = 1024
@@ -156,9 +166,19 @@ class ToxicitySpec(Checked):
                 f"held_out is {self.held_out}; verifying a fit needs at least {FEWEST_ROWS} texts of each label. Set "
                 "more, or 0 to skip the verification."
             )
+        if len(names := list(map(plain_name, self.judges))) != len(set(names)):
+            raise ParameterError(
+                f"fluency names two models called {max(names, key=names.count)!r}, which a record could not tell "
+                "apart. Rename the folder of one of them."
+            )
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         return self
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The models that judge fluency."""
+        return (self.fluency,) if isinstance(self.fluency, str) else self.fluency
 
     def lines(self) -> list[Configuration | GeneratorLine]:
         """Return every configuration line, without the base: steerings and rivals."""

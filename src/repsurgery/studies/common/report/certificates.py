@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.certificates import Certificate, EffectCertificate, PairRecord
 from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
@@ -42,11 +42,13 @@ _OF_THE_MAP = ("optimal cost", "gain", "feasible", "pooled, alpha", "moved by sh
 """Measures of the fitted map, which other rows do not change."""
 
 
-def certificate_table(certificate: Certificate, held_out: Certificate | None = None) -> Table:
+def certificate_table(certificate: Certificate | EffectCertificate, held_out: Certificate | None = None) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims.
 
     With ``held_out``, the certificate of the same map on held-out rows, each pair of classes has two columns.
     """
+    if isinstance(certificate, EffectCertificate):
+        return _effect_table(certificate)
     pairs = certificate.by_source
     # the pairs of an eraser name the class that each class is compared with, which is not a target
     erases = certificate.target is None
@@ -69,6 +71,25 @@ def certificate_table(certificate: Certificate, held_out: Certificate | None = N
         + f"; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
+
+
+def _effect_table(certificate: EffectCertificate) -> Table:
+    rows = (
+        ("predicted KL, nats per token", number(certificate.kl)),
+        ("slope, fitted", number(certificate.slope)),
+        ("slope, held out", number(certificate.held_out_slope)),
+        ("its standard error", number(certificate.held_out_error)),
+        ("predicted effect", number(certificate.predicted_effect)),
+        ("prompts", str(certificate.prompts)),
+        ("positions of the Fisher matrix", str(certificate.positions)),
+    )
+    caption = (
+        f"{certificate.method}, damping {certificate.damping:g}"
+        + (", with a given shift added" if certificate.added_shift else "")
+        + f". The slope is the change of the expected credit per square root of a nat, held out in {certificate.folds} "
+        f"folds of prompts; digest {certificate.digest[:16]}…"
+    )
+    return Table("Certificate", ("measure", "value"), rows, caption)
 
 
 def _alphas(p: PairRecord) -> str:

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.moments import ClassMoments
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.price import Fisher
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.function import SteeringFunction
 
@@ -40,6 +41,8 @@ def describe(value: Any) -> dict[str, Any]:
             return {"kind": "map", **_map(value)}
         case Gate():
             return {"kind": "gate", **_gate(value)}
+        case Fisher():
+            return {"kind": "fisher", "features": value.dim, "positions": value.count, "samples": value.samples}
         case ClassMoments():
             return {"kind": "class-moments", **_moments(value)}
     raise ParameterError(f"A {type(value).__name__} cannot be described; pass an object that repsurgery.load returned.")
@@ -53,7 +56,13 @@ def _steering(value: SteeringFunction) -> dict[str, Any]:
         "gate": _gate(value.gate),
         "digest": value.digest(),
         "certificate": value.certificate.to_dict() if value.certificate else None,
+        **({"price": _price(value)} if value.price else {}),
     }
+
+
+def _price(value: SteeringFunction) -> dict[str, Any]:
+    assert value.price is not None
+    return {"positions": value.price.fisher.count, "predicted KL at strength 1": value.price.kl(value)}
 
 
 def _map(value: AffineMap) -> dict[str, Any]:
@@ -65,11 +74,12 @@ def _gate(value: Gate) -> dict[str, Any]:
 
 
 def _moments(value: ClassMoments) -> dict[str, Any]:
-    classes = {
-        str(label): {"rows": m.count, "weight": m.weight, "trace": m.trace, "precision": m.precision}
-        for label, m in value.items()
-    }
-    return {"features": value.dim, "classes": classes}
+    return {"features": value.dim, "classes": {str(label): _class(m) for label, m in value.items()}}
+
+
+def _class(m: Moments) -> dict[str, Any]:
+    grouped = {"groups": m.groups.count, "effective rows": m.effective_count} if m.groups is not None else {}
+    return {"rows": m.count, **grouped, "weight": m.weight, "trace": m.trace, "precision": m.precision}
 
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> dict[str, list[int]]:

@@ -1,0 +1,87 @@
+"""`EffectCertificate`: the effect per price that a shift promises, measured on prompts that did not choose it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from repsurgery.certificates.certificate import Certificate
+from repsurgery.errors import DataError
+from repsurgery.fields import check_fields
+
+__all__ = ["EffectCertificate", "certificate_from_dict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectCertificate:
+    """The first-order effect of a shift δ on the expected credit of a continuation, and its price.
+
+    A slope is gᵀδ / √(½ δᵀFδ): the change of the expected credit per square root of a nat, where g is the gradient of
+    the credit. A shift of k nats is predicted to change the credit by slope · √k. Like every certificate it is a
+    measurement and a digest, not a proof.
+
+    Attributes
+    ----------
+    method : str
+    kl : float
+        The predicted KL(base ‖ steered) of the shift in nats per token, ½ δᵀFδ.
+    slope : float
+        On the prompts that the shift was computed from; larger in size than it is for new prompts.
+    held_out_slope, held_out_error : float
+        The mean over prompts of the slopes of shifts computed without them, and its standard error.
+    prompts, folds : int
+        The number of prompts, and of the parts into which they were split.
+    positions : int
+        The number of positions behind the Fisher matrix.
+    damping : float
+        The multiple of the mean eigenvalue that was added to the Fisher matrix before it was inverted.
+    added_shift : bool
+        Whether a given shift was added to the natural one. It is not computed again for each fold.
+    digest : str
+        SHA-256 of maps and gate.
+    """
+
+    method: str
+    kl: float
+    slope: float
+    held_out_slope: float
+    held_out_error: float
+    prompts: int
+    folds: int
+    positions: int
+    damping: float
+    added_shift: bool = False
+    digest: str = ""
+
+    @property
+    def predicted_effect(self) -> float:
+        """The predicted change of a continuation's expected credit, from the held-out slope."""
+        return self.held_out_slope * math.sqrt(self.kl)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "EffectCertificate":
+        """Rebuild a certificate from `to_dict`; a value of another type or out of range raises a `DataError`."""
+        check_fields(cls, plain)
+        certificate = cls(**plain)
+        numbers = (certificate.slope, certificate.held_out_slope)
+        sizes = (certificate.kl, certificate.held_out_error, certificate.damping)
+        if not all(map(math.isfinite, (*numbers, *sizes))) or min(sizes) < 0:
+            raise DataError(
+                "A slope, error, price or damping of this certificate cannot have been measured. Fit again."
+            )
+        if min(certificate.prompts, certificate.folds) < 2 or certificate.positions < 1:
+            raise DataError("This certificate names fewer than two prompts or folds, or no positions. Fit again.")
+        return certificate
+
+    def sealed(self, digest: str) -> "EffectCertificate":
+        """Return this certificate with the digest of the maps and the gate that it describes."""
+        return replace(self, digest=digest)
+
+
+def certificate_from_dict(plain: Mapping[str, Any]) -> Certificate | EffectCertificate:
+    """Rebuild a certificate of either kind from its plain values."""
+    return EffectCertificate.from_dict(plain) if "held_out_slope" in plain else Certificate.from_dict(plain)

@@ -1,0 +1,92 @@
+"""What the price of a steering follows from: its site's Fisher matrix, and the positions that its gate selects."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from repsurgery.arrays import Label
+from repsurgery.errors import DataError
+from repsurgery.lm.batching import check_texts, encode, evaluating, run_batches, sorted_batches
+from repsurgery.lm.price.fisher import fisher
+from repsurgery.lm.read.states import reader
+from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.moments import ClassMoments, Moments
+from repsurgery.price import Price
+
+__all__ = ["price"]
+
+
+def price(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str],
+    steering: Any,
+    *,
+    site: str | None = None,
+    samples: int = 16,
+    seed: int = 0,
+    max_length: int | None = None,
+    batch_size: int = 8,
+    progress: bool = True,
+) -> Price:
+    """Return what the price of ``steering`` follows from, measured along ``texts``.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A transformers decoder and its tokenizer; neither is changed.
+    texts : sequence of n strings
+        Ordinary text of the kind that should not suffer.
+    steering : fitted estimator, SteeringFunction or AffineMap
+    site : str or None
+        None uses the site in its origin, else "final".
+    samples, seed
+        See `fisher`.
+    max_length, batch_size, progress
+        As in `extract`.
+
+    Returns
+    -------
+    Price
+        The Fisher matrix, the moments of the positions that are steered, and their share. ``function.with_price``
+        stores it with a steering function.
+
+    Guarantees
+    ----------
+    The price of a gated function is that of the displaced rows (test_the_price_of_a_gate_is_that_of_its_rows).
+    """
+    function = as_steering(steering, caller="price")
+    place = site or function.origin.site or "final"
+    texts = check_texts(texts, caller="price")
+    found = fisher(
+        model,
+        tokenizer,
+        texts,
+        sites=[place],
+        samples=samples,
+        seed=seed,
+        max_length=max_length,
+        batch_size=batch_size,
+        progress=progress,
+    )[place]
+    tokens = encode(model, tokenizer, texts, max_length=max_length, caller="price")
+    selected: dict[Label | None, Moments] = {label: Moments.empty(function.dim) for label in function.maps}
+    with evaluating(model), reader(model, tokenizer, [place], "all") as read:
+
+        def run(batch: list[int]) -> None:
+            rows = read([tokens[i] for i in batch])[place]
+            masks = function.masks(rows)
+            added = {k: Moments.of_rows(rows, np.flatnonzero(mask), None, "float64") for k, mask in masks.items()}
+            selected.update({label: selected[label] + moments for label, moments in added.items()})
+
+        batches = sorted_batches(list(map(len, tokens)), batch_size)
+        run_batches(batches, run, progress=progress, label=f"reading {place}")
+    total = sum(map(len, tokens))
+    if all(moments.count == total for moments in selected.values()):
+        return Price(found, next(iter(selected.values())), 1.0)
+    if not all(moments.count for moments in selected.values()):
+        raise DataError("The gate selects no position of these texts for some map, so it has no price there.")
+    by_label = {label: moments for label, moments in selected.items() if label is not None}
+    return Price(found, ClassMoments(by_label), {label: m.count / total for label, m in by_label.items()})

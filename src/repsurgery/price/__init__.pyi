@@ -1,0 +1,2 @@
+from .fisher import Fisher as Fisher
+from .price import Price as Price

@@ -1,0 +1,81 @@
+"""`Price`: a Fisher matrix with the moments that a steering needs to be priced, as it is stored beside its maps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery.arrays import Label
+from repsurgery.errors import ParameterError
+from repsurgery.files import Contents, built_from
+from repsurgery.moments import ClassMoments, Moments, by_class
+from repsurgery.price.fisher import Fisher
+
+__all__ = ["Price", "price_from_parts", "price_parts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Price:
+    """What the price of a steering follows from.
+
+    Attributes
+    ----------
+    fisher : Fisher
+    moments : Moments, ClassMoments or None
+        Of all positions, or of those that the gate selects; see `Fisher.kl`.
+    share : float, mapping of label to float, or None
+        The share of the selected positions; see `Fisher.kl`.
+    """
+
+    fisher: Fisher
+    moments: Moments | ClassMoments | None = None
+    share: float | Mapping[Label, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fisher, Fisher):
+            raise ParameterError(f"A price needs a Fisher matrix, not a {type(self.fisher).__name__}; see lm.fisher.")
+
+    def kl(self, steering: Any, *, strength: float = 1.0) -> float:
+        """Return the predicted KL(base ‖ steered) in nats per token; see `Fisher.kl`."""
+        return self.fisher.kl(steering, self.moments, share=self.share, strength=strength)
+
+    def strength(self, steering: Any, kl_budget: float) -> float:
+        """Return the strength at which ``steering`` is predicted to cost ``kl_budget`` nats per token."""
+        return self.fisher.strength(steering, kl_budget, self.moments, share=self.share)
+
+
+def price_parts(price: Price) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays and the JSON header of ``price``; matrices are rounded to float32, which halves the file."""
+    header: dict[str, Any] = {"count": price.fisher.count, "samples": price.fisher.samples, "moments": None}
+    arrays: dict[str, NDArray[Any]] = {"fisher": price.fisher.matrix.astype(np.float32)}
+    header["share"] = list(map(list, price.share.items())) if isinstance(price.share, Mapping) else price.share
+    if price.moments is not None:
+        single = isinstance(price.moments, Moments)
+        held = by_class.single_to_contents(price.moments) if single else by_class.to_contents(price.moments)  # type: ignore[arg-type]
+        header["moments"] = {"kind": held.kind, **held.header}
+        arrays |= {f"moments/{name}": array.astype(np.float32) for name, array in held.arrays.items()}
+    return arrays, header
+
+
+def price_from_parts(arrays: Mapping[str, NDArray[Any]], header: Any) -> Price | None:
+    """Return the price from `price_parts`, or None where ``header`` is None."""
+    if header is None:
+        return None
+    with built_from("a price"):
+        fisher = Fisher(header["count"], arrays["fisher"], header["samples"])
+        share, moments = header["share"], header["moments"]
+        if isinstance(share, list):
+            share = {label: float(value) for label, value in share}
+        if moments is None:
+            return Price(fisher, None, share)
+        held = {
+            name.removeprefix("moments/"): array.astype(np.float64)
+            for name, array in arrays.items()
+            if name.startswith("moments/")
+        }
+        contents = Contents(moments["kind"], moments, held)
+        single = moments["kind"] == by_class.SINGLE
+        found = by_class.single_from_contents(contents) if single else by_class.from_contents(contents)
+        return Price(fisher, found, share)

@@ -1,0 +1,126 @@
+"""Strengths from a budget of nats: at one site, at several, from a file; and the divergence that results."""
+
+import numpy as np
+import pytest
+import torch
+
+import repsurgery as rs
+from repsurgery import lm
+from repsurgery.errors import ParameterError, ShapeError
+from repsurgery.lm.read.states import reader
+from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
+
+SOME = texts(12, seed=6)
+MID = "layers.0"
+TOKENIZER = tiny_tokenizer()
+MODEL = tiny_model("llama", dtype=torch.float64)
+FISHERS = lm.fisher(MODEL, TOKENIZER, SOME, sites=["final", MID], samples=200, progress=False)
+MOMENTS = lm.class_moments(MODEL, TOKENIZER, SOME, ["a", "b"] * 6, sites=["final", MID], pooling="all", progress=False)
+SHIFT = rs.Translation(np.random.default_rng(0).normal(size=WIDTH))
+SMALL = 1e-3
+
+
+def measured(sites, **how):
+    found = lm.kl_divergence(MODEL, TOKENIZER, SOME, sites, direction="base-steered", progress=False, **how)
+    return np.mean([value for one in found for value in one.values])
+
+
+def logits(sites, **how):
+    ids = torch.tensor([TOKENIZER(SOME[0])["input_ids"]])
+    with torch.no_grad(), lm.steer(MODEL, sites, **how):
+        return MODEL(input_ids=ids).logits
+
+
+@pytest.mark.parametrize("site", ["final", MID])
+def test_a_small_budget_is_what_the_steering_costs(site):
+    m = rs.Dense(np.eye(WIDTH) + 0.2 * np.random.default_rng(1).normal(size=(WIDTH, WIDTH)), np.zeros(WIDTH))
+    for steering, tolerance in ((SHIFT, 0.1), (m, 0.6 if site == MID else 0.35)):
+        # the second bound is that of the approximation itself: displacement and Fisher information share their vector
+        t = FISHERS[site].strength(steering, SMALL, MOMENTS[site])
+        assert measured({site: steering}, strength=t) == pytest.approx(SMALL, rel=tolerance)
+
+
+def test_the_two_directions_of_the_divergence_agree_for_small_steps_only():
+    def ratio(t):
+        found = lm.kl_divergence(MODEL, TOKENIZER, SOME, {"final": SHIFT}, strength=t, progress=False)
+        return np.mean([value for one in found for value in one.values]) / measured({"final": SHIFT}, strength=t)
+
+    assert abs(ratio(0.01) - 1) < 0.01 < abs(ratio(1.0) - 1)
+    with pytest.raises(ParameterError, match="direction is"):
+        lm.kl_divergence(MODEL, TOKENIZER, SOME, {"final": SHIFT}, direction="both", progress=False)
+
+
+def test_a_budget_sets_the_strength_of_the_block():
+    t = FISHERS["final"].strength(SHIFT, SMALL)
+    expected = logits({"final": SHIFT}, strength=t)
+    assert torch.equal(logits({"final": SHIFT}, kl_budget=SMALL, fisher=FISHERS["final"]), expected)
+    assert torch.equal(logits({"final": SHIFT}, kl_budget=SMALL, fisher=FISHERS, moments=MOMENTS), expected)
+    options = {"n": 2, "max_new_tokens": 4, "progress": False}
+    drawn = lm.generate(MODEL, TOKENIZER, SOME[:2], steering={"final": SHIFT}, strength=t, **options)
+    budget = {"kl_budget": SMALL, "fisher": FISHERS["final"]}
+    assert lm.generate(MODEL, TOKENIZER, SOME[:2], steering={"final": SHIFT}, **budget, **options) == drawn
+
+
+def test_several_sites_share_one_budget():
+    sites = {"final": SHIFT, MID: rs.Diagonal(np.full(WIDTH, 0.9), np.ones(WIDTH))}
+    whole = sum(FISHERS[site].kl(m, MOMENTS[site]) for site, m in sites.items())
+    t = np.sqrt(SMALL / whole)
+    priced = sum(FISHERS[site].kl(m, MOMENTS[site], strength=t) for site, m in sites.items())
+    assert priced == pytest.approx(SMALL)
+    assert torch.equal(logits(sites, kl_budget=SMALL, fisher=FISHERS, moments=MOMENTS), logits(sites, strength=t))
+    with pytest.raises(ParameterError, match="mapping of site to Fisher"):
+        logits(sites, kl_budget=SMALL, fisher=FISHERS["final"], moments=MOMENTS)
+
+
+def test_a_budget_without_a_matrix_says_how_to_get_one():
+    with pytest.raises(ParameterError, match="--store-fisher"):
+        logits({"final": SHIFT}, kl_budget=SMALL)
+    with pytest.raises(ParameterError, match="pass one of them"):
+        logits({"final": SHIFT}, kl_budget=SMALL, strength=0.5, fisher=FISHERS)
+    with pytest.raises(ParameterError, match="without kl_budget"):
+        logits({"final": SHIFT}, fisher=FISHERS)
+    with pytest.raises(ParameterError, match="nats"):
+        logits({"final": SHIFT}, kl_budget=-1, fisher=FISHERS)
+    with pytest.raises(ParameterError, match=r"kl\(map, moments\)"):
+        logits({"final": rs.Dense(2 * np.eye(WIDTH), np.zeros(WIDTH))}, kl_budget=SMALL, fisher=FISHERS)
+
+
+def gated(site):
+    rows = lm.extract(MODEL, TOKENIZER, SOME, site=site, progress=False)
+    return rs.MiMiC(source="a", target="b", shrinkage="oas").fit(rows, ["a", "b"] * 6).with_origin(site=site)
+
+
+def test_the_price_of_a_gate_is_that_of_its_rows():
+    estimator = gated(MID)
+    price = lm.price(MODEL, TOKENIZER, SOME, estimator, samples=200, progress=False)
+    assert price.fisher.matrix == pytest.approx(FISHERS[MID].matrix)
+    rows = np.concatenate([np.array(x) for x in _token_states(MID)])
+    displacement = estimator.transform(rows) - rows
+    moved = np.abs(displacement).any(axis=1)
+    assert 0 < moved.sum() < len(rows)
+    assert price.share == {"a": pytest.approx(moved.mean())}
+    expected = 0.5 * np.einsum("ij,jk,ik->i", displacement, price.fisher.matrix, displacement).mean()
+    assert price.kl(estimator) == pytest.approx(expected, rel=1e-5)  # states are read in float32
+
+
+def _token_states(site):
+    with torch.no_grad(), reader(MODEL, TOKENIZER, [site], "all") as read:
+        return [read([TOKENIZER(text)["input_ids"]])[site] for text in SOME]
+
+
+def test_a_stored_price_travels_with_the_steering(tmp_path):
+    estimator = gated("final")
+    price = lm.price(MODEL, TOKENIZER, SOME, estimator, progress=False)
+    function = estimator.steering_.with_price(price)
+    assert function.digest() == estimator.steering_.digest()
+    rs.save(function, tmp_path / "f")
+    again = rs.load(tmp_path / "f")
+    assert again.price.kl(again) == pytest.approx(price.kl(function), rel=1e-5)
+    assert again.price.strength(again, SMALL) == pytest.approx(price.strength(function, SMALL), rel=1e-5)
+    t = price.strength(function, SMALL)
+    assert torch.allclose(logits(again, kl_budget=SMALL), logits(again, strength=t), atol=1e-6)
+    always = lm.price(MODEL, TOKENIZER, SOME, SHIFT, progress=False)
+    rs.save(rs.SteeringFunction({None: SHIFT}).with_price(always), tmp_path / "g")
+    assert rs.load(tmp_path / "g").price.share == 1.0
+    with pytest.raises(ShapeError, match="same site"):
+        rs.SteeringFunction({None: rs.Translation([1.0])}).with_price(price)
