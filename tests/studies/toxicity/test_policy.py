@@ -24,6 +24,8 @@ LINES = [
     "mean all fit=on-policy kl=0.05 credit=step",
     "mean all fit=on-policy kl=0.05 rounds=2",
     "mean selective fit=on-policy gate=calibrated kl=0.05",
+    "mean selective fit=on-policy gate=soft kl=0.05",
+    "mimic all fit=on-policy shrinkage=pooled kl=0.05",
 ]
 
 
@@ -50,6 +52,15 @@ def test_a_configuration_costs_what_it_states(study, fitted, line):
     price = study.vectors().prices["final"]
     assert price.kl(one.steering.function) == pytest.approx(one.configuration.kl, rel=1e-4)
     assert price.kl(one.steering.function.interpolate(0.5)) == pytest.approx(one.configuration.kl / 4, rel=1e-4)
+
+
+def test_a_soft_gate_steers_some_steps_more_than_others(study, fitted):
+    function = fitted["mean selective fit=on-policy gate=soft kl=0.05"].steering.function
+    X = study.vectors().policy["final"].X
+    moved = np.linalg.norm(function(X) - X, axis=1)
+    assert moved.min() == 0 and len(np.unique(moved.round(6))) > 10
+    hard = fitted["mean selective fit=on-policy gate=calibrated kl=0.05"].steering.function
+    assert len(np.unique(np.linalg.norm(hard(X) - X, axis=1).round(4))) == 2
 
 
 def test_a_larger_price_is_the_same_map_at_a_greater_strength(fitted):

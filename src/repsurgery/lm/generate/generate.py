@@ -26,7 +26,7 @@ from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "continuation_text", "generate", "prompt_tokens"]
+__all__ = ["Generation", "continuation_text", "generate", "predicting_positions", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,20 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
 def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
     stop = next((i for i, token in enumerate(drawn) if token in ends), None)
     return (drawn, False) if stop is None else (drawn[:stop], True)
+
+
+def predicting_positions(
+    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str
+) -> tuple[list[Tokens], list[slice]]:
+    """Return the tokens of each generation with its prompt, and the positions from which its tokens were drawn."""
+    prompts = prompt_tokens(model, tokenizer, generations, caller=caller)
+    rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
+    # the last token predicts nothing, unless the end token followed it
+    steps = [
+        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
+        for prompt, row, g in zip(prompts, rows, generations, strict=True)
+    ]
+    return rows, steps
 
 
 def continuation_text(tokenizer: Any, prompt: Sequence[int], new: Sequence[int]) -> str:

@@ -13,14 +13,13 @@ from torch import nn
 from repsurgery.arrays import Vector, check_integer
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.lm.batching import check_texts, encode
-from repsurgery.lm.generate.generate import Generation
+from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.load.fingerprint import tokenizer_fingerprint
 from repsurgery.lm.policy.credit import CLASSES, Codes, Credit, Rule, prefix_scores
 from repsurgery.lm.policy.reading import BLOCK_STEPS, read_steps
 from repsurgery.lm.policy.scores import Scorer, Scores
 from repsurgery.lm.policy.writing import write
 from repsurgery.lm.read.class_moments import check_sites
-from repsurgery.lm.read.generation_states import predicting_positions
 from repsurgery.lm.read.resuming import folder_of
 from repsurgery.lm.read.states import reader
 from repsurgery.lm.sites.names import resolve_site

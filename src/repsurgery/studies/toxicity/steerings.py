@@ -149,10 +149,12 @@ def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spe
     rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
     seed = spec.seed if "random_state" in reads(GATES[name]) else None
     gate = rs.build_gate(name, *rows, shrinkage=shrinkage, random_state=seed)
-    if c.gate != "calibrated" or not isinstance(gate, LinearGate):
+    if c.gate not in ("calibrated", "soft") or not isinstance(gate, LinearGate):
         return gate
     policy = vectors.policy[c.site]
     clean = policy.X[policy.z == spec.target]
+    if c.gate == "soft":
+        return rs.calibrate_soft_gate(gate, clean, source=spec.source)
     return rs.calibrate_gate(gate, clean, source=spec.source, rate=spec.false_steer_rate)
 
 

@@ -9,7 +9,7 @@ from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
 from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
-from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities
+from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
@@ -27,6 +27,8 @@ __all__ = ["BASE", "Study"]
 
 BASE = "base"
 """The name of the untouched model."""
+OWN_SAMPLES = 5
+"""Continuations of each of the first prompts on which the divergence from the base is measured."""
 
 
 class Study:
@@ -205,6 +207,10 @@ class Study:
             neutral = NEUTRAL[: spec.neutral]
             for name, value in divergences(twin, neutral, steerings, digests=self.model_digests, folder=folder).items():
                 measures[name]["kl"] = value
+        measures[BASE]["kl.own"] = 0.0
+        own = [g for row in written[BASE].rows[: spec.gate_prompts] for g in row[:OWN_SAMPLES]]
+        for name, value in own_divergences(twin, own, steerings, digests=self.model_digests, folder=folder).items():
+            measures[name]["kl.own"] = value
         if documents is not None:
             perplexities = document_perplexities(
                 twin,

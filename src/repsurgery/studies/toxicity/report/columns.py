@@ -44,6 +44,7 @@ MEASURES = (
     Measure(WORD_PERPLEXITY, "WikiText per word", "cost", "quantity", better="lower", published="word_perplexity"),
     Measure("wikitext.byte_perplexity", "per byte", "cost", "quantity", better="lower"),
     Measure("kl", "KL from base", "cost", "number", better="lower"),
+    Measure("kl.own", "KL, own texts", "cost", "number", better="lower"),
     Measure("steered", "steered", "cost", "percent"),
 )
 """Every measure with the table that shows it; a new column is a new line here. `measures` computes the values."""
@@ -51,7 +52,7 @@ MEASURES = (
 NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
 """The column that names the configurations."""
 
-CHOICES = ("fit", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength")
+CHOICES = ("fit", "credit", "rounds", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength", "kl")
 """The choices that distinguish configurations, the most important first."""
 
 
