@@ -128,7 +128,7 @@ def fit_table(
         estimator._steering = estimator.steering_.with_price(price)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
-    return FitResult(estimator, measured, (*support, note if measured is None else _summary(measured, len(fitted))))
+    return FitResult(estimator, measured, (*support, *((note,) if measured is None else measured.notes(len(fitted)))))
 
 
 def fit_moments(
@@ -175,16 +175,6 @@ def _named(estimator: BaseSteering, counts: Mapping[str, int]) -> list[str]:
         return list(counts)
     others = (getattr(estimator, name, None) for name in ("target", "neutral"))
     return [*(source if isinstance(source, list | tuple) else [source]), *(one for one in others if one is not None)]
-
-
-def _summary(measured: HeldOut, fitted: int) -> str:
-    some = str(measured.texts) if measured.texts == measured.of else f"{measured.texts} of the {measured.of} texts"
-    verdict = {
-        "supported": "which support its claims",
-        "contradicted": "which contradict its claims",
-        "cannot tell": "which are too few to tell whether its claims hold",
-    }[measured.verdict]
-    return f"The map is fitted on {fitted} texts and measured on {some} that were held out, {verdict}."
 
 
 def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
