@@ -21,7 +21,7 @@ from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
 from repsurgery.workflows.support import support_notes
 
-__all__ = ["FitResult", "fit_moments", "fit_table"]
+__all__ = ["FitResult", "fit_moments", "fit_table", "make_estimator"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ def fit_table(
     (test_the_held_out_column_describes_the_saved_file).
     """
     advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
-    estimator = _estimator(method, params or {})
+    estimator = make_estimator(method, params or {})
     texts = read_table(table, text=text, label=label)
     _require_labels(estimator, texts.counts)
     _require_target(estimator, texts.counts)
@@ -159,7 +159,7 @@ def fit_moments(
     by_class = rs.ClassMoments.load(moments)
     by_name = {str(label): label for label in by_class}
     labelled = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
-    estimator = _estimator(method, labelled)
+    estimator = make_estimator(method, labelled)
     _require_target(estimator, {str(label): m.count for label, m in by_class.items()})
     contents = to_contents(by_class)
     origin = origin.revised(data=digest_of(contents.arrays, contents.header))
@@ -187,7 +187,8 @@ def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
     return by_name[str(value)]
 
 
-def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+def make_estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+    """Return an unfitted estimator by name, or raise an error that lists the parameters it takes."""
     estimator = METHODS[method]
     known = estimator().get_params()
     unknown = [name for name in params if name not in known]
