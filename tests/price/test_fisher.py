@@ -42,6 +42,7 @@ def test_the_price_from_moments_is_the_mean_over_rows(rows):
         expected = over_rows(fisher.matrix, m, X)
         for moments in (rs.Moments.of(X), rs.ClassMoments.of(X, z)):
             assert fisher.kl(m, moments) == pytest.approx(expected, rel=ROUNDING)
+        assert fisher.kl_on(m, X) == pytest.approx(expected, rel=ROUNDING)
         assert fisher.kl(m, rs.Moments.of(X), strength=0.3) == pytest.approx(0.09 * expected, rel=ROUNDING)
         if expected:
             assert fisher.kl(m.interpolate(0.3), rs.Moments.of(X)) == pytest.approx(0.09 * expected, rel=1e-8)
@@ -152,3 +153,17 @@ def test_what_is_not_a_fisher_matrix_is_refused():
         rs.Fisher(0, np.eye(2))
     with pytest.raises(ValueError, match="read-only"):
         rs.Fisher(1, np.eye(2)).matrix[0, 0] = 2
+
+
+def test_a_soft_gate_is_priced_on_rows():
+    rng, fisher, X = random()
+    z = np.where(X[:, 0] > 0, "toxic", "clean")
+    gate = rs.calibrate_soft_gate(rs.build_gate("nearest-mean", X, z), X, source="toxic")
+    function = rs.SteeringFunction({"toxic": rs.Translation(rng.normal(size=D))}, gate, ("clean", "toxic"))
+    with pytest.raises(ParameterError, match=r"fisher\.kl_on\(function, X\)"):
+        fisher.kl(function, rs.Moments.of(X), share=0.5)
+    moved = function(X) - X
+    expected = 0.5 * np.mean(np.einsum("ij,jk,ik->i", moved, fisher.matrix, moved))
+    assert fisher.kl_on(function, X) == pytest.approx(expected, rel=1e-10)
+    # it costs less than the same shift everywhere, and more than nothing
+    assert 0 < expected < fisher.kl(function.maps["toxic"])

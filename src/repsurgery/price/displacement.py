@@ -9,7 +9,7 @@ import numpy as np
 from repsurgery.affine import AffineMap, Identity, Translation
 from repsurgery.arrays import Label, Matrix
 from repsurgery.errors import ParameterError, ShapeError
-from repsurgery.gates import AlwaysGate
+from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
 
 __all__ = ["Part", "parts_of", "quadratic"]
@@ -31,6 +31,11 @@ def parts_of(steering: Any, moments: Any, share: Any) -> list[Part]:
         The share of those positions among all positions. A gated function needs it.
     """
     maps, gated = _maps(steering)
+    if isinstance(getattr(getattr(steering, "steering_", steering), "gate", None), SoftGate):
+        raise ParameterError(
+            "Behind a soft gate the displacement depends on the strength at each vector, which moments do not show. "
+            "Price it on rows: fisher.kl_on(function, X), with X the vectors of all positions."
+        )
     if not gated:
         total = moments.total if isinstance(moments, ClassMoments) else moments
         return [(next(iter(maps.values())), _checked(total), 1.0 if share is None else _check_share(share))]

@@ -2,13 +2,14 @@
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from repsurgery.arrays import Matrix, freeze
+from repsurgery.arrays import Matrix, Rows, check_rows, freeze, row_blocks
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.origin import finite_strength
@@ -90,6 +91,20 @@ class Fisher:
         parts = parts_of(steering, moments, share)
         whole = sum(weight * quadratic(self.matrix, m, held) for m, held, weight in parts)
         return 0.5 * finite_strength(strength) ** 2 * max(whole, 0.0)
+
+    def kl_on(self, function: Callable[[Any], Rows], X: Any) -> float:
+        """Return the predicted KL(base ‖ steered) of any function of rows, as the mean over the rows ``X`` (n, d).
+
+        Guarantees
+        ----------
+        Of an affine map, equal to `kl` (test_the_price_from_moments_is_the_mean_over_rows).
+        """
+        rows = check_rows(X, dim=self.dim, caller="kl_on")
+        total = 0.0
+        for block in row_blocks(*rows.shape):
+            moved = np.asarray(function(rows[block]), dtype=np.float64) - rows[block]
+            total += float(np.einsum("ij,ij->", moved @ self.matrix, moved))
+        return 0.5 * total / len(rows)
 
     def strength(self, steering: Any, kl_budget: float, moments: Any = None, *, share: Any = None) -> float:
         """Return the strength at which ``steering`` is predicted to cost ``kl_budget`` nats per token; see `kl`."""

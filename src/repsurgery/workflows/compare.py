@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import nn
 
+import repsurgery as rs
 from repsurgery import lm
-from repsurgery.gates import AlwaysGate
+from repsurgery.arrays import Rows
+from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.steering.function import EVERYBODY
@@ -110,7 +112,8 @@ def steered_steps(
 ) -> SteeredSteps:
     """Return how many steps of ``generations`` were steered by ``opened``, under which they were written.
 
-    A step is a position that predicted a token, the end token included. The counts of `lm.steer` are different: they
+    A step is a position that predicted a token, the end token included; behind a soft gate it counts as steered where
+    its strength is above 0. The counts of `lm.steer` are different: they
     include the prompt, and finished texts that wait for the rest of their batch. Where a gate decides, the states are
     read again, because a state at the site of a steering does not depend on that steering.
 
@@ -124,8 +127,15 @@ def steered_steps(
         return SteeredSteps(0, sum(steps))
     # of the positions that predict a token, the first is also the last one of the prompt
     eligible = [1] * len(steps) if how.positions in ("prompt", "last") else steps
-    if EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate):
+    soft = isinstance(function.gate, SoftGate)
+    if not soft and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate)):
         return SteeredSteps(sum(eligible), sum(steps))
     states = lm.states_along(model, tokenizer, generations, site=opened.site, progress=progress)
-    masks = (function.masks(X[:n]) for X, n in zip(states, eligible, strict=True))
-    return SteeredSteps(int(sum(mask.sum() for by_map in masks for mask in by_map.values())), sum(steps))
+    counts = (_steered(function, X[:n]) for X, n in zip(states, eligible, strict=True))
+    return SteeredSteps(sum(counts), sum(steps))
+
+
+def _steered(function: rs.SteeringFunction, X: Rows) -> int:
+    if isinstance(function.gate, SoftGate):
+        return int((function.gate.strength(X) > 0).sum())
+    return int(sum(mask.sum() for mask in function.masks(X).values()))

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.arrays import Matrix
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.price.fisher import budget_strength
 from repsurgery.studies.toxicity.generators import GeneratorContext
@@ -32,8 +31,7 @@ class Price:
 
     def kl(self, function: rs.SteeringFunction) -> float:
         """Return the predicted KL(base ‖ steered): ½ E‖F^½(s(h) − h)‖² over the steps."""
-        moved: Matrix = function(self.steps).astype(np.float64) - self.steps
-        return 0.5 * float(np.einsum("ij,ij->", moved @ self.fisher.matrix, moved)) / len(moved)
+        return self.fisher.kl_on(function, self.steps)
 
     def strength(self, function: rs.SteeringFunction, budget: float) -> float:
         """Return the strength at which ``function`` is predicted to cost ``budget``."""
