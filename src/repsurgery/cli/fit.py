@@ -101,7 +101,9 @@ def fit(
         float,
         typer.Option(help="Share of the texts that the map is not fitted on but measured on; 0 holds out none."),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Random seed that draws the held-out texts.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed that draws the held-out texts, or with --on-policy the texts.")
+    ] = 0,
     keep_moments: Annotated[
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
@@ -144,11 +146,11 @@ def fit(
             out,
             prompts=prompts,
             scorer=scorer,
-            refused={**labelled, "--pooling": pooling},
+            refused={**labelled, "--pooling": pooling, "--store-fisher": store_fisher or None},
             keep_moments=keep_moments,
             method=method,
             params={name: value for name, value in params.items() if name not in ("source", "target")},
-            **{"samples": samples, "rounds": rounds, "credit": credit, "max_length": max_length},
+            **{"samples": samples, "rounds": rounds, "credit": credit, "max_length": max_length, "seed": seed},
             **{"source_at": source_at, "target_at": target_at, "step_at": step_at},
             **{name: value for name, value in placed.items() if value is not None},
         )
