@@ -148,6 +148,7 @@ def fit(
             scorer=scorer,
             refused={**labelled, "--pooling": pooling, "--store-fisher": store_fisher or None},
             keep_moments=keep_moments,
+            store_fisher=store_fisher,
             method=method,
             params={name: value for name, value in params.items() if name not in ("source", "target")},
             **{"samples": samples, "rounds": rounds, "credit": credit, "max_length": max_length, "seed": seed},

@@ -46,6 +46,8 @@ def fit_own_texts(
         )
     if keep_moments and how["rounds"] > 1:
         raise ParameterError("--keep-moments saves the moments of one round. Leave it out, or pass --rounds 1.")
+    if keep_moments and how["store_fisher"]:
+        raise ParameterError("--keep-moments saves an estimator, which holds no Fisher matrix. Leave out one of both.")
     import repsurgery as rs
     from repsurgery.scorers import load_scorer
     from repsurgery.studies.common.report.certificates import certificate_table

@@ -144,6 +144,28 @@ class SteeringFunction:
         undo = replace(self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None)
         return undo(X, concept)
 
+    def after(self, inner: "SteeringFunction") -> "SteeringFunction":
+        """Return h ↦ self(inner(h)), without a certificate; both must have one map that steers every vector.
+
+        Examples
+        --------
+        >>> import numpy as np, repsurgery as rs
+        >>> shift, double = rs.Translation([1.0]), rs.Diagonal([2.0], [0.0])
+        >>> rs.SteeringFunction({None: double}).after(rs.SteeringFunction({None: shift}))(np.array([[3.0]]))
+        array([[8.]])
+        """
+        if any(isinstance(f.gate, SoftGate) or f._selects() for f in (self, inner)):
+            raise ParameterError(
+                "Behind a gate two steerings do not compose to one map. Fit both with gate='always', or steer with "
+                "nested blocks of lm.steer."
+            )
+        ((label, outer),), (first,) = self.maps.items(), inner.maps.values()
+        return replace(self, maps={label: outer @ first}, certificate=None, price=None)
+
+    def _selects(self) -> bool:
+        """Return whether the gate leaves some vectors as they are."""
+        return EVERYBODY not in self.maps and not isinstance(self.gate, AlwaysGate)
+
     def interpolate(self, t: float) -> "SteeringFunction":
         """Return this function at strength ``t`` on each map's geodesic, without a certificate.
 

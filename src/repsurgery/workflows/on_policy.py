@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from repsurgery.steering.base import BaseSteering
 from repsurgery.workflows.fit import make_estimator
 
 __all__ = ["OnPolicyFit", "Round", "fit_on_policy", "read_prompts"]
+
+
+PRICED = 200
+"""Unsteered texts, approximately, along which the price of a steering is measured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +72,7 @@ def fit_on_policy(
     strength: float | None = None,
     positions: Positions | None = None,
     licence: str | None = None,
+    store_fisher: bool = False,
     seed: int = 0,
     progress: bool = True,
     work_dir: str | os.PathLike[str] | None = None,
@@ -95,6 +100,9 @@ def fit_on_policy(
         fixed: "source" is steered to "target".
     strength, positions, licence
         Written to the origin as advice for later use; every round writes at strength 1 and at all positions.
+    store_fisher : bool
+        Store the Fisher matrix at ``site`` along unsteered texts of the first round, so that ``kl_budget`` needs
+        nothing else later; see `lm.price`.
     seed : int
     progress : bool
     work_dir : path or None
@@ -134,10 +142,15 @@ def fit_on_policy(
                 raise
             raise DataError(f"Round {index + 1} of {rounds}: {error} Or stop before it: rounds={index}.") from error
         estimator = template().fit_moments(written[site])
-        composed = _after(estimator.steering_, composed)
+        composed = estimator.steering_ if composed is None else estimator.steering_.after(composed)
+        if index == 0:
+            own = written.generations
         scores = [score for score in written.scores if score is not None]
         finished.append(Round(estimator, written.counts, sum(scores) / len(scores)))
     assert composed is not None
+    if store_fisher:
+        some = [g.prompt + g.text for g in own[:: max(1, len(own) // PRICED)]]
+        composed = composed.with_price(lm.price(network, tokenizer, some, composed, site=site, progress=progress))
     return OnPolicyFit(composed.with_origin(origin), tuple(finished))
 
 
@@ -175,12 +188,3 @@ def _template(method: str, params: Mapping[str, Any], rounds: int) -> Any:
         )
     make_estimator(method, given)
     return lambda: make_estimator(method, given)
-
-
-def _after(outer: rs.SteeringFunction, inner: rs.SteeringFunction | None) -> rs.SteeringFunction:
-    """Return the steering h ↦ outer(inner(h)) of two functions that steer every vector."""
-    if inner is None:
-        return outer
-    ((label, last),) = outer.maps.items()
-    ((_, first),) = inner.maps.items()
-    return replace(outer, maps={label: rs.compose(last, first)}, certificate=None)

@@ -82,7 +82,7 @@ def fit_configuration(
     if isinstance(alpha := getattr(est, "alpha_", None), Mapping):
         facts["alpha"] = {str(label): value for label, value in alpha.items()}
     if last_round is not None:
-        function = _composed(function, last_round.before)
+        function = function.after(last_round.before)
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
     stored = _stored(function, c, arrays, spec, folder)
     steering, price = _placed(stored, c, vectors)
@@ -112,12 +112,6 @@ def _placed(function: rs.SteeringFunction, c: Configuration, vectors: Vectors) -
         strength = float(f"{price.strength(function, c.kl):.6g}")
         facts = {"strength": strength, "predicted_kl": round(price.kl(_at_strength(function, strength)), 6)}
     return SiteSteering(_at_strength(function, strength), c.site, strength), facts
-
-
-def _composed(function: rs.SteeringFunction, before: rs.SteeringFunction) -> rs.SteeringFunction:
-    """Return h ↦ function(before(h)), where both have one map for all vectors."""
-    (label, m), (earlier,) = *function.maps.items(), before.maps.values()
-    return rs.SteeringFunction({label: m @ earlier}, function.gate, function.classes)
 
 
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
