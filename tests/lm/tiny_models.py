@@ -100,6 +100,7 @@ FAMILIES = {
     ),
     "bert": Family("BertConfig", "BertForMaskedLM", _COMMON, decodes=False),
     "roberta": Family("RobertaConfig", "RobertaForMaskedLM", _COMMON, decodes=False),
+    "mpnet": Family("MPNetConfig", "MPNetForMaskedLM", _COMMON, decodes=False),
 }
 DECODERS = [name for name, family in FAMILIES.items() if family.decodes]
 MIXTURES = [name for name, family in FAMILIES.items() if family.mixture]

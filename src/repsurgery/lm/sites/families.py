@@ -80,6 +80,7 @@ _BERT = Family(
     block_norm="output.LayerNorm",
     head_readers=("", "predictions.transform.dense", "dense"),
 )
+_MPNET = replace(_BERT, stems=("mpnet", ""), attention=("attention.attn.o",), attention_writer=("attention.attn.o",))
 _BART = Family(
     stems=("model.{half}", "{half}"),
     final=("layer_norm", ""),  # mBART ends in a norm, BART in its last block
@@ -150,6 +151,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "mbart": _BART,
         "mistral": _LLAMA,
         "mixtral": _MIXTURE,
+        "mpnet": _MPNET,
         "mt5": _T5,
         "opt": Family(
             stems=("model.decoder", "decoder", ""),
