@@ -154,7 +154,7 @@ def test_one_round_prints_its_certificate_and_keeps_its_moments(run, prompt_file
         (["--scorer", "nobody"], "There is no scorer 'nobody'"),
         (["--rounds", "2", "--gate", "lda"], "gate='always', or one round"),
         (["--rounds", "2", "--keep-moments"], "--rounds 1"),
-        (["--source-at", "0.1"], "target_at must be the smaller"),
+        (["--source-at", "0.05"], "target_at must not be the larger"),
     ],
 )
 def test_bad_flags_are_refused(run, prompt_file, model_folder, tmp_path, monkeypatch, words, message):
@@ -180,3 +180,19 @@ def test_prompts_are_the_lines_of_a_file(prompt_file, tmp_path):
     (tmp_path / "latin").write_bytes("é".encode("latin-1"))
     with pytest.raises(DataError, match="Save it as UTF-8"):
         read_prompts(tmp_path / "latin")
+
+
+@pytest.mark.usefixtures("_words")
+def test_a_stored_fisher_matrix_lets_the_file_take_a_budget(run, prompt_file, model_folder, tmp_path):
+    words = ["fit", "--on-policy", "--prompts", prompt_file, "--scorer", "words", "--model", model_folder]
+    words += ["--method", "mean", "--samples", "4"]
+    words += ["--store-fisher", "--out", tmp_path / "f.safetensors"]
+    result = run(*map(str, words))
+    assert result.exit_code == 0, result.output
+    function = rs.load(tmp_path / "f.safetensors")
+    assert function.price is not None
+    model, tokenizer = lm.load(model_folder)
+    with lm.steer(model, function, kl_budget=0.01) as steered:
+        steered(**tokenizer("w1 w2", return_tensors="pt"))
+    refused = run(*map(str, [*words[:-1], tmp_path / "g.safetensors", "--keep-moments"]))
+    assert refused.exit_code != 0 and "Leave out one of both" in refused.output
