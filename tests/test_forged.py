@@ -71,6 +71,7 @@ def cases(tmp_path_factory):
         "estimator": saved(rs.MidSteer(source=0, target=1).fit(X, Z), folder),
         "erasure": saved(rs.BarycenterErasure().fit(X, WORDS), folder),
         "moments": saved(rs.ClassMoments.of(X, Z), folder),
+        "grouped": saved(rs.ClassMoments.of(X, Z, groups=np.arange(len(X)) // 3), folder),
         "few": saved(few, folder),
         "single": saved(rs.Moments.of(X), folder),
         "part": Case(part(folder), read_as_part),
@@ -85,7 +86,7 @@ def folder(tmp_path_factory):
 
 NAMES = (
     *("identity", "dense", "low-rank", "gate", "steering", "gated", "estimator", "erasure"),
-    *("moments", "few", "single", "part", "receipt"),
+    *("moments", "grouped", "few", "single", "part", "receipt"),
 )
 
 ODD = st.sampled_from(

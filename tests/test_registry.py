@@ -56,7 +56,7 @@ def test_an_unknown_name_lists_the_known_ones(registry):
 def test_every_built_in_name_is_registered_by_its_own_file():
     assert list(METHODS.own()) == ["barycenter", "diagonal", "leace", "mean", "midsteer", "mimic", "trace"]
     assert list(GATES.own()) == ["always", "labels", "lda", "logistic", "mlp", "nearest-mean", "qda"]
-    assert list(SHRINKAGES.own()) == ["ledoit-wolf", "none", "oas", "relative-ridge", "ridge"]
+    assert list(SHRINKAGES.own()) == ["ledoit-wolf", "none", "oas", "pooled", "relative-ridge", "ridge"]
     assert all(getattr(rs, estimator.__name__) is estimator for estimator in METHODS.own().values())
 
 

@@ -18,6 +18,7 @@ from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
 from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
+from .gates import calibrate_soft_gate as calibrate_soft_gate
 from .moments import ClassMoments as ClassMoments
 from .moments import Moments as Moments
 from .origin import Origin as Origin

@@ -18,6 +18,7 @@ __all__ = [
     "Rows",
     "Vector",
     "as_rows",
+    "check_groups",
     "check_integer",
     "check_labels",
     "check_rows",
@@ -205,6 +206,40 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
     if not w.any():
         raise DataError(f"{caller} got sample_weight of zeros only; give some rows a positive weight.")
     return w
+
+
+def check_groups(groups: Any, n: int, *, caller: str = "this call") -> NDArray[np.intp] | None:
+    """Return the number of each row's group (n,), or None where ``groups`` is None; any hashable labels are taken."""
+    if groups is None:
+        return None
+    groups = as_rows(groups)
+    if np.ma.is_masked(groups):
+        raise LabelError(f"{caller} got groups with masked entries; give every row a group or drop the row.")
+    shape = np.shape(groups) if isinstance(groups, np.ndarray) else (len(groups),) if hasattr(groups, "__len__") else ()
+    if isinstance(groups, str | bytes) or shape != (n,):
+        given = f"the string {groups!r}" if isinstance(groups, str | bytes) else f"groups of shape {shape}"
+        raise LabelError(
+            f"{caller} got {given} for {n} rows; it needs one group label per row, shape ({n},). Pass, for example, "
+            "the number of the text that each row came from."
+        )
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "biuU":
+        return np.unique(groups, return_inverse=True)[1].astype(np.intp)
+    numbers: dict[Any, int] = {}
+    codes = np.empty(n, dtype=np.intp)
+    for i, label in enumerate(groups):
+        if _is_missing(label):
+            raise LabelError(
+                f"{caller} got no group for row {i} ({label!r}); give every row a group. A row that belongs to no "
+                "other row is a group of its own, with a label of its own."
+            )
+        try:
+            codes[i] = numbers.setdefault(label, len(numbers))
+        except TypeError as error:
+            raise LabelError(
+                f"{caller} got the group {label!r} for row {i}; a group label must be hashable, such as a string, a "
+                "number or a tuple."
+            ) from error
+    return codes
 
 
 def check_integer(name: str, value: Any, *, least: int = 1) -> int:

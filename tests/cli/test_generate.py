@@ -1,11 +1,113 @@
+import re
+
+import numpy as np
+import pytest
+
+import repsurgery as rs
 from repsurgery import lm
+from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate
+from repsurgery.workflows.compare import SteeredSteps, steered_steps
+from repsurgery.workflows.steerings import open_steering
+from tests.lm.tiny_models import WIDTH
+
+PUSH = rs.Translation(np.full(WIDTH, 0.1))
+PROMPTS = ["w1 w2 w3", "w4", "w5 w6"]
+
+
+@pytest.fixture
+def steered(run, model_folder, tmp_path):
+    """Return a function that generates under a gate and gives the steered share in percent and the number of steps."""
+
+    def steered(gate, *words):
+        rs.save(rs.SteeringFunction({1: PUSH}, gate, (0, 1)), tmp_path / "f")
+        prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+        result = run("generate", tmp_path / "f", "--model", model_folder, *prompts, "-n", 4, *words)
+        assert result.exit_code == 0, result.output
+        (found,) = re.findall(r"steered (.+) % of the (\d+) generated steps", result.stdout)
+        return found[0], int(found[1])
+
+    return steered
+
+
+def linear(threshold, direction=0):
+    return LinearGate((0, 1), np.eye(WIDTH)[direction : direction + 1], np.array([-threshold]))
+
+
+def test_a_gate_that_always_steers_steers_every_generated_step(steered, model_folder):
+    share, steps = steered(AlwaysGate(), "--max-new-tokens", 20, "--seed", 3)
+    found = written(model_folder, {"final": PUSH}, max_new_tokens=20, seed=3)
+    assert share == "100"
+    # ended texts have fewer steps than the longest of their batch, which the hook also counts
+    assert steps == sum(len(g.tokens) + g.finished for g in found) < 20 * len(found)
+
+
+def test_a_gate_that_never_fires_steers_no_step(steered):
+    assert steered(linear(1e6))[0] == "0"
+    assert steered(linear(-1e6))[0] == "100"
+
+
+def test_strength_zero_steers_no_step(steered):
+    assert steered(AlwaysGate(), "--strength", 0)[0] == "0"
+
+
+def test_the_last_position_of_the_prompt_is_one_step_of_each_text(steered):
+    share, steps = steered(AlwaysGate(), "--positions", "last", "--max-new-tokens", 2)
+    assert share == f"{100 * 12 / steps:.0f}"
+    assert steered(linear(1e6), "--positions", "last")[0] == "0"
+
+
+def test_a_gate_that_sometimes_fires_is_counted_between(steered):
+    share, _ = steered(linear(0.0))
+    assert 0 < int(share) < 100
+
+
+def written(folder, steering, **how):
+    model, tokenizer = lm.load(folder)
+    return lm.generate(model, tokenizer, PROMPTS, steering=steering, n=4, progress=False, **how)
+
+
+class Counting:
+    """A classifier that fires by one coordinate, and counts how often it was asked and how often it fired."""
+
+    def __init__(self):
+        self.asked = self.fired = 0
+
+    def predict(self, X):
+        codes = (np.asarray(X)[:, 0] > 0).astype(int)
+        self.asked, self.fired = self.asked + len(codes), self.fired + int(codes.sum())
+        return codes
+
+
+@pytest.mark.parametrize("site", ["final", "layers.0"])
+def test_the_share_is_that_of_the_hook_without_prompt_and_waiting(model_folder, tmp_path, site):
+    model, tokenizer = lm.load(model_folder)
+    counting = Counting()
+    function = rs.SteeringFunction({1: PUSH}, ClassifierGate((0, 1), counting), (0, 1))
+    # one text at a time, so that no text waits, and only positions that predict a token
+    how = {"n": 1, "max_new_tokens": 6, "positions": "generated", "progress": False}
+    found = [
+        g
+        for seed in range(6)
+        for g in lm.generate(model, tokenizer, PROMPTS, steering={site: function}, batch_size=1, seed=seed, **how)
+    ]
+    by_hook = SteeredSteps(counting.fired, counting.asked)
+    rs.save(rs.SteeringFunction({1: PUSH}, linear(0.0), (0, 1)), tmp_path / "f")
+    opened = open_steering(tmp_path / "f", site)
+    assert steered_steps(model, tokenizer, found, opened, progress=False) == by_hook
+    assert 0 < by_hook.steered < by_hook.steps
+
+
+@pytest.mark.parametrize(
+    ("steered", "steps", "share"),
+    [(0, 9, "0"), (1, 900, "less than 1"), (37, 100, "37"), (899, 900, "more than 99"), (9, 9, "100")],
+)
+def test_a_share_is_not_rounded_to_nothing_or_everything(steered, steps, share):
+    assert SteeredSteps(steered, steps).words == f"steered {share} % of the {steps} generated steps"
 
 
 def test_base_and_steered_stand_side_by_side(run, fitted, model_folder):
     result = run("generate", fitted, "--model", model_folder, "--prompt", "w1 w2", "--seed", 3, "--max-new-tokens", 4)
     assert result.exit_code == 0, result.output
-    import repsurgery as rs
-
     for steering in (None, rs.load(fitted)):
         model, tokenizer = lm.load(model_folder)
         (text,) = lm.generate(

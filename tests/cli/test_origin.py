@@ -9,7 +9,7 @@ from transformers import LlamaForCausalLM
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.datasets import read_table
+from repsurgery.datasets import hold_out, read_table
 from tests.lm.tiny_models import WIDTH, tiny_model, tiny_tokenizer
 
 PROMPTS = [f"w{i} w{i + 20}" for i in range(8)]
@@ -68,7 +68,7 @@ def test_the_file_says_on_what_it_was_fitted(inner, table, model_folder):
         model,
         site="layers.0",
         pooling="last",
-        data=read_table(table, text="sentence", label="tone").digest,
+        data=hold_out(read_table(table, text="sentence", label="tone"))[0].digest,
     )
     assert (origin.model, origin.dtype) == (model_folder.name, "float32")
     assert (origin.strength, origin.positions, origin.licence) == (None, None, None)

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import repsurgery as rs
 from tests.estimators import ALL
 
-ESTIMATORS = [*(estimator() for estimator in ALL), rs.MiMiC(shrinkage="oas", gate="lda")]
+ESTIMATORS = [*(estimator() for estimator in ALL), rs.MiMiC(shrinkage="oas", gate="lda"), rs.MiMiC(shrinkage="pooled")]
 
 
 @pytest.mark.filterwarnings("ignore::repsurgery.errors.SurgeryWarning")  # the checks fit on a handful of rows

@@ -19,6 +19,7 @@ from repsurgery.checkpoint import file_digest
 from repsurgery.errors import CacheWarning, MissingExtraError, ModelError, ParameterError
 from repsurgery.lm import load
 from repsurgery.lm.load import wheel as embedded
+from repsurgery.lm.load.parts import Part
 from repsurgery.lm.load.wheel import EMBEDDED, EmbeddedModel, embedded_folder
 
 torch.set_num_threads(1)
@@ -26,10 +27,7 @@ WORDS = ["<eos>", "<unk>", "good", "morning", "to", "you"]
 
 
 def installed(name):
-    try:
-        return metadata.version(EMBEDDED[name].package) == EMBEDDED[name].requirement.split("==")[1]
-    except metadata.PackageNotFoundError:
-        return False
+    return all(part.find() is not None for part in EMBEDDED[name].parts)
 
 
 def needs_wheel(name):
@@ -238,9 +236,8 @@ def fake_wheel(tmp_path, monkeypatch):
     """A stand-in wheel whose GGUF is a few bytes, converted by copying a tiny decoder."""
     source = tmp_path / "tiny.gguf"
     source.write_bytes(b"GGUF stand-in")
-    model = EmbeddedModel(
-        "tiny", "tiny, Q4_1 dequantised", "none", "tiny-wheel==1.0", "w/tiny.gguf", file_digest(source)
-    )
+    part = Part("tiny-wheel==1.0", "w/tiny.gguf", file_digest(source))
+    model = EmbeddedModel("tiny", "tiny, Q4_1 dequantised", "none", (part,), part.file, part.digest)
     monkeypatch.setattr(embedded, "EMBEDDED", {"tiny": model})
     monkeypatch.setattr(metadata, "files", lambda package: [FakeFile(source, "w/tiny.gguf")])
     monkeypatch.setattr(embedded, "convert_gguf", lambda source, folder: save_decoder(folder))
@@ -297,7 +294,7 @@ def test_the_embedded_default_is_a_language_model(smollm2):
 @needs_wheel("smollm2-135m")
 def test_the_conversion_has_the_logits_and_tokens_of_the_gguf(smollm2):
     model, tokenizer = smollm2
-    source = embedded._locate(EMBEDDED["smollm2-135m"])
+    source = EMBEDDED["smollm2-135m"].parts[0].find()
     original = transformers.AutoModelForCausalLM.from_pretrained(
         source.parent, gguf_file=source.name, dtype=torch.float32
     ).eval()
@@ -323,9 +320,10 @@ def test_the_embedded_encoder_puts_like_near_like():
     assert cat @ kitten > 0.5 > 0.2 > cat @ rates
 
 
-@pytest.mark.parametrize("name", sorted(EMBEDDED))
+@pytest.mark.parametrize("name", sorted(name for name, m in EMBEDDED.items() if m.parts[0].registry == "pypi"))
 def test_the_expected_digest_is_the_one_the_wheel_records(name):
     if not installed(name):
         pytest.skip(f"the wheel is not there: {EMBEDDED[name].command}")
-    (file,) = [file for file in metadata.files(EMBEDDED[name].package) if file.as_posix() == EMBEDDED[name].file]
-    assert base64.urlsafe_b64decode(file.hash.value + "=").hex() == EMBEDDED[name].digest
+    for part in EMBEDDED[name].parts:
+        (file,) = [file for file in metadata.files(part.package) if file.as_posix() == part.file]
+        assert base64.urlsafe_b64decode(file.hash.value + "=").hex() == part.digest

@@ -85,3 +85,17 @@ def test_bad_input_is_refused(model, tokenizer):
         lm.log_likelihoods(model, tokenizer, PROMPTS, [" "] * 3, progress=False)
     with pytest.raises(ParameterError, match="steering=None"):
         lm.kl_divergence(model, tokenizer, PROMPTS, None, progress=False)
+
+
+def test_the_divergence_along_a_generation_is_that_of_its_steps(model, tokenizer):
+    steering = {"final": random_map()}
+    generations = lm.generate(model, tokenizer, PROMPTS, n=2, max_new_tokens=4, progress=False)
+    found = lm.kl_divergence(model, tokenizer, generations, steering, progress=False)
+    for record, g in zip(found, generations, strict=True):
+        assert len(record.values) == len(g.tokens) + g.finished and record.tokens == g.tokens
+        # every position of prompt and text, of which those that wrote the text are the last but perhaps one
+        (whole,) = lm.kl_divergence(model, tokenizer, [g.prompt + g.text], steering, progress=False)
+        start = len(tokenizer(g.prompt)["input_ids"]) - 1
+        if list(whole.tokens) == [*tokenizer(g.prompt)["input_ids"], *g.tokens]:
+            assert_close(record.values, whole.values[start : start + len(record.values)], rtol=DEPTH)
+    assert any(value > 1e-4 for record in found for value in record.values)

@@ -9,6 +9,7 @@ def assert_equal_bits(a, b):
         assert a[label].count == b[label].count
         assert np.array_equal(a[label].mean, b[label].mean)
         assert np.array_equal(a[label].scatter, b[label].scatter)
+        assert a[label].groups == b[label].groups
 
 
 def assert_exact(found, wanted):

@@ -11,7 +11,7 @@ from repsurgery import ClassMoments
 from repsurgery.errors import DataError, FileFormatError, LabelError, ShapeError
 from repsurgery.scale import LocalEngine, find_shards, merge_files, reduce_shards
 from tests.scale.checks import assert_exact
-from tests.scale.written import write_parquet
+from tests.scale.written import in_groups, write_parquet
 
 
 @pytest.fixture
@@ -34,6 +34,18 @@ def test_merged_files_are_the_whole(tmp_path, data, counted):
     assert sum(m.count for m in pair.values()) == 240
     merge_files([tmp_path / "ab", files[2]], tmp_path / "again")
     assert_exact(ClassMoments.load(tmp_path / "again"), data.moments)
+
+
+def test_merged_files_hold_the_groups_of_both(tmp_path):
+    parts = [in_groups(0), in_groups(1)]
+    for i, part in enumerate(parts):
+        part.save(tmp_path / f"{i}")
+    merge_files([tmp_path / "0", tmp_path / "1"], tmp_path / "m")
+    merged, wanted = ClassMoments.load(tmp_path / "m"), parts[0] + parts[1]
+    assert_exact(merged, wanted)
+    for label in wanted:
+        assert merged[label].groups == wanted[label].groups
+    assert merged["many"].effective_count < merged["many"].count
 
 
 def test_merging_refuses_to_count_twice(tmp_path, counted):

@@ -13,7 +13,7 @@ from repsurgery.errors import EngineError, ShapeError
 from repsurgery.moments.stream import stream_moments
 from repsurgery.scale import all_reduce_moments
 from tests.scale.checks import assert_equal_bits, assert_exact
-from tests.scale.written import Rows, rows, write_npy
+from tests.scale.written import Rows, in_groups, rows, write_npy
 
 ROOT = Path(__file__).parents[2]
 torch = pytest.importorskip("torch", reason="ranks need the extra repsurgery[lm]")
@@ -43,6 +43,15 @@ def test_torchrun_gives_the_moments_of_one_process(tmp_path):
     assert_equal_bits(*ranks)
     alone = ClassMoments.load(tmp_path / "alone1.safetensors")
     assert_exact(alone, stream_moments(pair for i, pair in enumerate(data.pieces) if i % 2 == 0))
+    found = [ClassMoments.load(tmp_path / f"groups{rank}.safetensors") for rank in range(2)]
+    assert_equal_bits(*found)
+    wanted = in_groups(0) + in_groups(1)
+    assert found[0]["alone"].groups is None
+    for label in ("many", "few"):
+        there, here = found[0][label].groups, wanted[label].groups
+        assert (there.count, there.squares) == (here.count, here.squares)
+        assert there.between == pytest.approx(here.between, rel=1e-9)
+        assert found[0][label].effective_count == pytest.approx(wanted[label].effective_count, rel=1e-9)
 
 
 @pytest.fixture

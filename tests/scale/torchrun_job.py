@@ -9,6 +9,7 @@ from torch import distributed
 
 from repsurgery import ClassMoments
 from repsurgery.scale import all_reduce_moments, count_shard, find_shards
+from tests.scale.written import in_groups
 
 
 def main(folder: Path) -> None:
@@ -19,6 +20,7 @@ def main(folder: Path) -> None:
     all_reduce_moments(mine).save(folder / f"rank{rank}.safetensors")
     only_here = mine if rank == 0 else ClassMoments({})
     all_reduce_moments(only_here).save(folder / f"alone{rank}.safetensors")
+    all_reduce_moments(in_groups(rank)).save(folder / f"groups{rank}.safetensors")
     distributed.destroy_process_group()
 
 

@@ -90,3 +90,12 @@ WRITERS = {
     ".safetensors": write_safetensors,
     ".zarr": write_zarr,
 }
+
+
+def in_groups(rank):
+    """Return moments of one rank; those of rank 0 have groups in two of the classes, those of rank 1 have none."""
+    rng = np.random.default_rng(rank)
+    g, z = np.arange(64) // 5, np.repeat(["many", "few", "alone"], [30, 2, 32])
+    X = rng.normal(size=(64, 6)) + rng.normal(size=(13, 6))[g] + 1e6 + rank
+    grouped = ClassMoments.of(X[:32], z[:32], groups=None if rank else g[:32])
+    return grouped + ClassMoments.of(X[32:], z[32:])

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 
 import repsurgery as rs
@@ -86,6 +86,19 @@ def test_grid_search_and_cross_validation_route_the_concept(task, routing):
     search.fit(X, y, concept=z)
     assert search.best_estimator_[0].classes_.tolist() == ["f", "m"]
     assert len(cross_val_score(pipe, X, y, params={"concept": z}, cv=3)) == 3
+
+
+def test_groups_reach_both_the_splitter_and_the_estimator(task, routing):
+    X, y, z = task
+    g = np.arange(len(X)) // 4
+    pipe = make_pipeline(rs.MiMiC(), LogisticRegression())
+    pipe.fit(X, y, concept=z, groups=g)
+    assert pipe[0].moments_["f"].groups == rs.ClassMoments.of(X, z, groups=g)["f"].groups
+    split = cross_validate(pipe, X, y, params={"concept": z, "groups": g}, cv=GroupKFold(3), return_estimator=True)
+    for fitted in split["estimator"]:
+        assert fitted[0].moments_["f"].groups is not None
+    pipe.set_params(mimic=rs.MiMiC().set_fit_request(concept=True, groups=False))
+    assert pipe.fit(X, y, concept=z)[0].moments_["f"].groups is None
 
 
 def test_pipelines_after_pca_and_inverse(task, routing):

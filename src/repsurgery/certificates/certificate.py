@@ -53,12 +53,19 @@ class PairRecord(Measures):
     ----------
     source, target : label
         An eraser has no target class: each class is compared with the last one, and the last with the first.
+    rows_source, rows_target : int
+    effective_source, effective_target : float or None
+        How many independent rows these are worth: their number divided by the design effect of their groups, see
+        `Moments.effective_count`. None in certificates of older files.
     rank_source, rank_target : int or None
         Numerical ranks of the covariances that the method used; None if it used no covariance.
     residual_bound : float
         The smallest covariance gap that any map of the method's family attains (0 where feasible).
     shrinkage_moved : float
-        The covariance gap that the ridge identity predicts from the shrinkage alone.
+        The covariance gap that the shrinkage alone leaves: as the ridge identity predicts it, or measured where
+        covariances were pooled.
+    alpha_source, alpha_target : float or None
+        How far the two covariances were drawn towards the pooled one; None without that shrinkage.
     """
 
     source: Label
@@ -72,6 +79,16 @@ class PairRecord(Measures):
     probe_r2_before: float
     rank_source: int | None = None
     rank_target: int | None = None
+    alpha_source: float | None = None
+    alpha_target: float | None = None
+    effective_source: float | None = None
+    effective_target: float | None = None
+
+    @property
+    def effective_rows(self) -> tuple[float, float]:
+        """The effective numbers of rows of source and target; where none are stated, the numbers of rows."""
+        source, target = self.effective_source, self.effective_target
+        return self.rows_source if source is None else source, self.rows_target if target is None else target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +122,8 @@ class Certificate(Measures):
         Relative singular value below which a direction counted as absent from the data.
     claims : tuple
         What the method promises; `verify` tests these claims.
+    shrinkage, ridge, alpha
+        The estimator's parameters; ``ridge`` and ``alpha`` are None where the shrinkage does not read them.
     digest : str
         SHA-256 of maps and gate.
     data : {"fitting moments", "given rows"}
@@ -123,6 +142,7 @@ class Certificate(Measures):
     by_source: Mapping[Label, PairRecord]
     shrinkage: str
     ridge: float | None
+    alpha: float | str | None = None
     dtype: str
     precision: str
     rank_tolerance: float
@@ -159,7 +179,7 @@ class Certificate(Measures):
 _SIGNED = ("youden",)
 _RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
 """Gaps relative to a target's covariance, infinite where that is zero."""
-_SHARES = ("probe_r2", "probe_r2_before")
+_SHARES = ("probe_r2", "probe_r2_before", "alpha", "alpha_source", "alpha_target")
 MOST_ROWS = 2**63 - 1
 
 

@@ -4,7 +4,8 @@ Each claim is tested along the gap before steering, because a remainder of that 
 direction is learned on one half of the rows and tested on the other. Means are also tested in norm, and so are
 covariances where rows are many. Second moments depend on few rows, some of which may occur in the fitting data alone.
 Where rows are not many, claims about second moments are therefore contradicted only by a remainder of the gap before
-steering, and only if the evidence persists without the most influential rows of each class.
+steering, and only if the evidence persists without the most influential rows of each class. Where rows come in groups,
+"rows" means groups wherever sampling errors are estimated: see `group_rows`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from repsurgery.certificates.class_rows import (
     neighbour_scores,
     noise_of,
     noise_of_squares,
+    outer_squares,
     overfit,
     quadratic,
     trimmed,
@@ -50,6 +52,7 @@ NEGLIGIBLE = 1e-3
 def _means(
     source: ClassRows, target: ClassRows, certified: PairRecord, claims: Sequence[Claim], level: float
 ) -> Evidence:
+    source, target = source.of_groups(), target.of_groups()
     gap, gap_before = source.mean_after - target.mean_after, source.mean_before - target.mean_before
     energies = [energies_of(source.after, target.after), energies_of(source.before, target.before)]
     furthest = float(np.sqrt(max(e.max() for pair in energies for e in pair)))
@@ -87,14 +90,15 @@ def _covariances(
 ) -> Evidence:
     S, T = Moments.of(source.after), Moments.of(target.after)
     energies, widths = energies_of(source.after, target.after), (excess(source, target), 1.0)
-    furthest = max(w * float(e.max()) for w, e in zip(widths, energies, strict=True))
+    furthest = _furthest(max(w * float(e.max()) for w, e in zip(widths, energies, strict=True)), source, target)
     norm, overfitted = float(np.sqrt(T.squared_norm)), ROUNDING + overfit(claims, target, source.fitting_rows)
     slack = (_excused(certified.covariance_gap, certified) + overfitted) * norm
     gap = covariance_distance(S, T)
     tests = []
-    if min(len(source.after), len(target.after)) >= MANY_ROWS:
+    if min(source.units, target.units) >= MANY_ROWS:
         # so many rows show the effect of the map on their population, however few rows it was fitted on
-        squares = [np.maximum(np.square(e) - m.squared_norm, 0.0) for e, m in zip(energies, (S, T), strict=True)]
+        known = zip((source, target), energies, (S, T), strict=True)
+        squares = [outer_squares(r, e, m.squared_norm) for r, e, m in known]
         noise = noise_of_squares(squares, (source, target), furthest, widths)
         directions = directions_of(source, target, squared=True)
         tests.append(norm_of(gap, claimed=slack, effect=0.0, noise=noise, directions=directions, level=level / 3))
@@ -114,7 +118,8 @@ def _variances(
     norm = float(np.linalg.norm(np.square(target.after).mean(axis=0)))
     overfitted = ROUNDING + overfit(claims, target, source.fitting_rows)
     slack = (_excused(certified.variance_gap, certified) + overfitted) * norm
-    furthest = max(float(np.sqrt(np.square(np.square(r.after)).sum(axis=1).max())) for r in (source, target))
+    longest = max(float(np.sqrt(np.square(np.square(r.after)).sum(axis=1).max())) for r in (source, target))
+    furthest = _furthest(longest, source, target)
     gap = float(np.linalg.norm(np.square(source.after).mean(axis=0) - np.square(target.after).mean(axis=0)))
     limits = {"gap": gap, "slack": slack, "furthest": furthest, "level": level / 2}
     return either(list(_along_halves(_variance_direction, source, target, **limits)))
@@ -132,10 +137,11 @@ def _neighbours(
     after, before = energies_of(source.after, target.after), energies_of(source.before, target.before)
     gap, gap_before = source.mean_after - target.mean_after, source.mean_before - target.mean_before
     widths = excess(source, target), 1.0
-    furthest = max(w * float(e.max()) for w, e in zip(widths, after, strict=True))
+    furthest = _furthest(max(w * float(e.max()) for w, e in zip(widths, after, strict=True)), source, target)
     overfitted = ROUNDING + overfit(claims, target, source.fitting_rows)
-    after = neighbour_scores(after, gap, [1 / len(r.after) + 1 / r.fitting_rows for r in (source, target)])
-    before = neighbour_scores(before, gap_before, [1 / len(r.after) for r in (source, target)])
+    rows = (source, target)
+    after = neighbour_scores(after, gap, rows, [1 / r.effective + 1 / r.fitting_rows for r in rows])
+    before = neighbour_scores(before, gap_before, rows, [1 / r.effective for r in rows])
     # |tr D| ≤ √d ‖D‖ for the part of the gap that no map avoids
     claimed = min(certified.ebbn, _excused(np.inf, certified) * np.sqrt(len(gap)) * target.trace)
     slack = claimed + overfitted * target.trace
@@ -149,7 +155,8 @@ def _along_halves(
     for (s0, s1), (t0, t1) in halves(source, target):
         score = direction(source.before[s0], target.before[t0])
         after, before = (
-            [score(S[s1]), score(T[t1])] for S, T in ((source.after, target.after), (source.before, target.before))
+            [source.by_group(score(S[s1]), s1), target.by_group(score(T[t1]), t1)]
+            for S, T in ((source.after, target.after), (source.before, target.before))
         )
         yield _left_over(after, before, source, target, **limits)
 
@@ -182,7 +189,7 @@ def _left_over(
             level=level,
         )
 
-    if all(len(r.after) >= MANY_ROWS for r in rows):
+    if all(r.units >= MANY_ROWS for r in rows):
         return test(after, before, np.sign(difference(after)), gap)
     inner, inner_before = [trimmed(s) for s in after], [trimmed(s) for s in before]
     gap_before = difference(inner_before)
@@ -193,6 +200,11 @@ def _left_over(
         contrast(gap_before, claimed=0.0, effect=abs(gap_before), noise=noise, level=level),
     ]
     return replace(tests[0], p_value=max(e.p_value for e in tests), power=min(e.power for e in tests))
+
+
+def _furthest(score: float, source: ClassRows, target: ClassRows) -> float:
+    """Return the largest possible score of a group, from the largest ``score`` of a row."""
+    return score * max(source.heaviest, target.heaviest)
 
 
 def _excused(claimed: float, certified: PairRecord) -> float:

@@ -60,7 +60,7 @@ class Noise:
     reach: float
 
     @classmethod
-    def of(cls, scores: Vector, fitting_rows: int, *, largest: float) -> "Noise":
+    def of(cls, scores: Vector, fitting_rows: float, *, largest: float) -> "Noise":
         """Return the noise of the mean of ``scores`` (n,), assuming that no score is further out than ``largest``."""
         n = len(scores)
         squares = np.square(scores - scores.mean())
@@ -70,7 +70,7 @@ class Noise:
         return cls(per_row * s2, per_row**2 * spread, per_row * largest)
 
     @classmethod
-    def of_squares(cls, squares: Vector, fitting_rows: int, *, largest: float) -> "Noise":
+    def of_squares(cls, squares: Vector, fitting_rows: float, *, largest: float) -> "Noise":
         """Return the same for a mean of vectors, from their squared distances (n,) to it."""
         n = len(squares)
         per_row = 1 / n + 1 / max(fitting_rows, 1)

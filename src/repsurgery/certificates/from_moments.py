@@ -32,7 +32,8 @@ class Solution:
     """A map, with the properties that its method computed on the way.
 
     ``discarded`` is the covariance residual, in Frobenius norm, that no affine map avoids, and ``moved`` the residual
-    that the shrinkage causes; ``root`` is a square root of the source covariance, if the solver computed one.
+    that the shrinkage causes; ``root`` is a square root of the source covariance, if the solver computed one; ``alpha``
+    says how far the covariances of source and target were drawn towards the pooled one, if they were.
     """
 
     map: AffineMap
@@ -43,6 +44,7 @@ class Solution:
     discarded: float = 0.0
     moved: float = 0.0
     root: Matrix | None = None
+    alpha: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,20 @@ class Method:
     ridge: float | None
     target: Label | None = None
     neutral: Label | None = None
+    alpha: float | str | None = None
 
 
 def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> tuple[Moments, float]:
     """Return the moments of the mapped rows, and E‖h − m(h)‖² over them.
 
-    ``root`` is any R with RᵀR = Σ, if known; it is not modified.
+    ``root`` is any R with RᵀR = Σ, if known; it is not modified. Groups are lost unless the map is a translation:
+    moments hold the spread between groups as one number, from which its image cannot be computed.
     """
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
     if isinstance(m, Translation | Identity):
         return replace(moments, mean=mean), drift
+    moments = replace(moments, groups=None)
     R = moments.root() if root is None else root
     image = _image(R, m)
     cost = drift + sum(float(np.square(image[i] - R[i]).sum()) for i in row_blocks(*R.shape))
@@ -116,6 +121,7 @@ def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solut
         by_source=records,
         shrinkage=method.shrinkage,
         ridge=method.ridge,
+        alpha=method.alpha,
         dtype="float64" if all(m.dtype == "float64" for m in used) else "float32",
         precision="float64" if all(m.precision == "float64" for m in used) else "float32-products",
         rank_tolerance=max(m.rank_tolerance for m in used),
@@ -148,6 +154,8 @@ def _record(
         target=target,
         rows_source=before[0].count,
         rows_target=before[1].count,
+        effective_source=_effective_rows(before[0]),
+        effective_target=_effective_rows(before[1]),
         weight_source=before[0].weight,
         mean_gap=mean_gap(*after),
         covariance_gap=gap,
@@ -166,4 +174,11 @@ def _record(
         rank_target=solution.rank_target,
         residual_bound=0.0 if feasible else relative_gap(solution.discarded, norm),
         shrinkage_moved=relative_gap(solution.moved, norm),
+        alpha_source=None if solution.alpha is None else solution.alpha[0],
+        alpha_target=None if solution.alpha is None else solution.alpha[1],
     )
+
+
+def _effective_rows(m: Moments) -> float:
+    """Return the number of rows, divided by the design effect of their groups."""
+    return m.count / (m.weight / m.effective_count)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, xlogy
 
 from repsurgery.affine import AffineMap
-from repsurgery.arrays import Label, Matrix, Rows, check_labels, check_rows, require_finite
+from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_labels, check_rows, require_finite
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
 from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.errors import DataError, LabelError, SurgeryError
-from repsurgery.gates import AlwaysGate, Gate, LabelsGate
+from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
     covariance_gap,
@@ -63,20 +63,22 @@ class Certified(Protocol):
         """Return the SHA-256 of maps and gate."""
 
 
-def certify(steering: Certified, X: Any, z: Any) -> Certificate:
+def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certificate:
     """Return the certificate measured again on rows ``X`` (n, d) with labels ``z`` (n,).
 
     Ranks, feasibility and ``optimal_cost`` stay those of the fit; everything else is measured on the rows,
     including the gate's Youden J, the gaps that remain when the gate decides, and a converged logistic probe.
+    ``groups`` (n,) labels rows that are not independent; they change only the effective numbers of rows.
     """
     rows, labels = checked_rows(steering, X, z)
-    certificate = reissued(steering, rows, labels)
+    certificate = reissued(steering, rows, labels, check_groups(groups, len(rows), caller="certify"))
     by_labels = steering(rows, labels)
     by_gate = by_labels
     assigned: NDArray[Any] | None = labels
     if not isinstance(steering.gate, LabelsGate):
         by_gate = steering(rows)
-        assigned = None if isinstance(steering.gate, AlwaysGate) else steering.assign(rows)
+        # a soft gate assigns no row
+        assigned = None if isinstance(steering.gate, AlwaysGate | SoftGate) else steering.assign(rows)
     gated = ClassMoments.of(by_gate, labels)
     # the (1 − J) law holds for one shift: other maps act differently on the rows that a gate misses
     one_shift = certificate.method == "MeanMatching" and bool(certificate.claims) and len(certificate.by_source) == 1
@@ -133,10 +135,16 @@ def _require_all(wanted: Iterable[Label], known: Iterable[Label], problem: str, 
         )
 
 
-def reissued(steering: Certified, X: Rows, z: NDArray[Any]) -> Certificate:
+_OF_THE_FIT = ("residual_bound", "shrinkage_moved", "alpha_source", "alpha_target")
+"""What rows cannot measure again."""
+
+
+def reissued(steering: Certified, X: Rows, z: NDArray[Any], groups: NDArray[np.intp] | None = None) -> Certificate:
     """Return the certificate issued on the moments of checked rows; the bounds of the fit stay as they were."""
     old = certificate_of(steering)
-    method = Method(old.method, old.claims, old.population, old.shrinkage, old.ridge, old.target, old.neutral)
+    method = Method(
+        old.method, old.claims, old.population, old.shrinkage, old.ridge, old.target, old.neutral, old.alpha
+    )
     solutions = {
         label: Solution(
             steering.maps[label if label in steering.maps else None],
@@ -147,11 +155,11 @@ def reissued(steering: Certified, X: Rows, z: NDArray[Any]) -> Certificate:
         )
         for label, record in old.by_source.items()
     }
-    new = issue(method, ClassMoments.of(X, z), solutions)
+    new = issue(method, ClassMoments.of(X, z, groups=groups), solutions)
     records = {}
     for label, record in new.by_source.items():
         fitted = old.by_source[label]
-        records[label] = replace(record, residual_bound=fitted.residual_bound, shrinkage_moved=fitted.shrinkage_moved)
+        records[label] = replace(record, **{name: getattr(fitted, name) for name in _OF_THE_FIT})
     return replace(new, by_source=records, data="given rows", digest=old.digest, **summarise(records, old.population))
 
 

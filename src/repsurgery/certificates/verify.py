@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, check_groups
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
 from repsurgery.certificates.claims import SHARE, TESTS
 from repsurgery.certificates.class_rows import ClassRows
@@ -51,6 +52,8 @@ class Finding:
     power : float
         The estimated chance of contradicting a map that leaves a fifth of the gap.
     verdict : {"supported", "contradicted", "cannot tell"}
+    rows, effective : (source, target)
+        The numbers of new rows, and of the independent rows that they are worth.
     """
 
     source: Label
@@ -63,15 +66,17 @@ class Finding:
     p_value: float
     power: float
     verdict: Verdict
+    rows: tuple[int, int] = (0, 0)
+    effective: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The verdict of rows on a certificate; without rows, only its bytes were compared.
 
-    The tests assume that rows are independent and unweighted, and that the scores they average have finite variance
-    (for covariances and neighbours: finite fourth moments). Where the estimated variance depends on a few rows, the
-    verdict is "cannot tell" rather than a false alarm.
+    The tests assume that rows, or the groups that were given, are independent, that rows are unweighted, and that the
+    scores they average have finite variance (for covariances and neighbours: finite fourth moments). Where the
+    estimated variance depends on a few rows, the verdict is "cannot tell" rather than a false alarm.
 
     Attributes
     ----------
@@ -105,16 +110,21 @@ class Verification:
         return min((f.power for f in self.findings), default=None)
 
 
-def verify(steering: Certified, X: Any = None, z: Any = None) -> Verification:
+def verify(steering: Certified, X: Any = None, z: Any = None, *, groups: Any = None) -> Verification:
     """Test the certificate of ``steering``: its digest, and its claims on new unweighted rows ``X`` (n, d), ``z`` (n,).
 
     Raises `CertificateError` where the bytes, a cast or the rows contradict the claims. The returned value says whether
     the rows support the claims, or are too few to tell.
 
+    ``groups`` (n,) labels rows that are not independent, such as the tokens of one text. Sampling errors are then
+    estimated between groups, and that of the fit from its effective number of rows: pass groups to `fit` as well.
+
     Guarantees
     ----------
     Rows like those of the fit contradict it at most at the stated level
     (test_false_alarms_stay_below_the_level_on_many_kinds_of_data).
+    Rows in groups contradict it at most at that level too, if the groups are given
+    (test_groups_hold_the_level_where_rows_alone_raise_false_alarms).
     Without the power to detect a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
     """
     issued, digest = carried_certificate(steering), steering.digest()
@@ -128,25 +138,39 @@ def verify(steering: Certified, X: Any = None, z: Any = None) -> Verification:
         return Verification()
     certificate = certificate_of(steering)
     rows, labels = checked_rows(steering, X, z)
-    fresh = reissued(steering, rows, labels)
+    codes = check_groups(groups, len(rows), caller="verify")
+    fresh = reissued(steering, rows, labels, codes)
     steered = steering(rows, labels)
     level = LEVEL / max(1, len(fresh.by_source) * len(certificate.claims))
     findings: list[Finding] = []
     for label, record in fresh.by_source.items():
         certified, of_source, of_target = certificate.by_source[label], labels == label, labels == record.target
-        if min(of_source.sum(), of_target.sum()) < FEWEST_ROWS:
-            raise DataError(
-                f"verify got {of_source.sum()} rows of {label!r} and {of_target.sum()} of {record.target!r}; it needs "
-                f"at least {FEWEST_ROWS} of each to estimate their sampling error. Pass more rows."
-            )
-        source = ClassRows.of(rows[of_source], steered[of_source], certified.rows_source)
-        target = ClassRows.of(rows[of_target], steered[of_target], certified.rows_target)
+        fitted, new = certified.effective_rows, record.effective_rows
+        source, target = (
+            ClassRows.of(rows[of], steered[of], fitted[i], new[i], None if codes is None else _numbered(codes[of]))
+            for i, of in enumerate((of_source, of_target))
+        )
+        _require_enough(record, source.units, target.units, "rows" if codes is None else "groups of rows")
         findings += [
             _finding(claim, certificate.claims, record, certified, source, target, level)
             for claim in certificate.claims
         ]
     _require_uncontradicted(fresh, findings)
     return Verification(tuple(findings))
+
+
+def _numbered(codes: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Return the groups of some rows, numbered from 0; None where every row is its own group."""
+    known, numbers = np.unique(codes, return_inverse=True)
+    return numbers.astype(np.intp) if len(known) < len(codes) else None
+
+
+def _require_enough(record: PairRecord, source: int, target: int, what: str) -> None:
+    if min(source, target) < FEWEST_ROWS:
+        raise DataError(
+            f"verify got {source} {what} of {record.source!r} and {target} of {record.target!r}; it needs at least "
+            f"{FEWEST_ROWS} of each to estimate their sampling error. Pass more rows."
+        )
 
 
 def _finding(
@@ -173,6 +197,8 @@ def _finding(
         p_value=evidence.p_value,
         power=evidence.power,
         verdict="contradicted" if evidence.p_value <= level else "supported" if supported else "cannot tell",
+        rows=(fresh.rows_source, fresh.rows_target),
+        effective=fresh.effective_rows,
     )
 
 

@@ -23,9 +23,10 @@ __all__ = ["app"]
 VERBS = (
     *("fit", "moments", "merge", "plan", "generate", "inspect", "fold"),
     *("demo", "guarantees", "reproduce", "report", "lm-eval"),
+    *("train-scorer", "compare-scorers"),
 )
 """The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
-RESUMABLE = ("demo", "moments", "reproduce")
+RESUMABLE = ("demo", "moments", "reproduce", "train-scorer")
 """Verbs that store finished work and continue from it when they are run again."""
 
 

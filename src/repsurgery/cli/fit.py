@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.terminal import Console, escape, print_sentence, typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output
 
@@ -63,9 +63,20 @@ def fit(
     ] = None,
     shrinkage: Annotated[
         str | None,
-        _name("repsurgery.moments.shrinkage:SHRINKAGES", "Regularisation of covariances, such as oas or ridge."),
+        _name(
+            "repsurgery.moments.shrinkage:SHRINKAGES",
+            "Regularisation of covariances, such as oas or ridge; MiMiC uses pooled unless another one is named.",
+        ),
     ] = None,
     ridge: Annotated[float | None, typer.Option(help="Size of the ridge.")] = None,
+    alpha: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|auto",
+            help="How far pooled shrinkage draws the two covariances together: 0 for not at all, 1 for one of both.",
+            show_default="auto",
+        ),
+    ] = None,
     pooling: Annotated[
         Pooling | None,
         typer.Option(
@@ -85,6 +96,11 @@ def fit(
         bool,
         typer.Option("--store-fisher", help="Store what generate --kl-budget needs: a Fisher matrix and moments."),
     ] = False,
+    held_out: Annotated[
+        float,
+        typer.Option(help="Share of the texts that the map is not fitted on but measured on; 0 holds out none."),
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Random seed that draws the held-out texts.")] = 0,
     keep_moments: Annotated[
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
@@ -93,10 +109,12 @@ def fit(
     """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
     check_output(out, inputs=[table, moments, model])
     import repsurgery as rs
+    from repsurgery.moments.shrinkage import parse_alpha
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.workflows.fit import fit_moments, fit_table
 
     options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
+    options |= {"alpha": None if alpha is None else parse_alpha(alpha)}
     params = {name: value for name, value in options.items() if value is not None}
     if (table is None) == (moments is None):
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
@@ -105,10 +123,10 @@ def fit(
     if moments is not None and store_fisher:
         raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
-        estimator = fit_moments(moments, method=method, params=params, **origin)
+        result = fit_moments(moments, method=method, params=params, **origin)
     else:
         assert table is not None
-        estimator = fit_table(
+        result = fit_table(
             table,
             method=method,
             text=text_column,
@@ -116,11 +134,17 @@ def fit(
             max_length=max_length,
             params=params,
             store_fisher=store_fisher,
+            held_out=held_out,
+            seed=seed,
             **{name: value for name, value in origin.items() if value is not None},
         )
+    estimator = result.estimator
     rs.save(estimator if keep_moments else estimator.steering_, out)
     console = Console()
-    show_table(certificate_table(estimator.certificate_), console)
+    measured = None if result.held_out is None else result.held_out.certificate
+    show_table(certificate_table(estimator.certificate_, measured), console)
+    for note in result.notes:
+        print_sentence(note, console)
     console.print(f"Wrote {escape(str(out))}, to be used at {escape(_place(estimator.origin))}.", soft_wrap=True)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from repsurgery.cli.terminal import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
 
 __all__ = ["generate"]
 
@@ -45,14 +45,15 @@ def generate(
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
-    rows = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
+    compared = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
     console = Console()
-    for line in (model, *(f"{file.stem}: {opened.words}" for file, opened in zip(files, steerings, strict=True))):
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    print_sentence(model, console)
+    for file, opened, steps in zip(files, steerings, compared.steps, strict=True):
+        print_sentence(f"{file.stem}: {opened.words}; {steps.words}", console)
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")
-    for row in rows:
+    for row in compared.rows:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
     console.print(table)
 

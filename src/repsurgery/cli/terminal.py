@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("The command line needs Rich and Typer: pip install 'repsurgery[cli]'") from error
 
-__all__ = ["Console", "Table", "escape", "plain", "typer"]
+__all__ = ["Console", "Table", "escape", "plain", "print_sentence", "typer"]
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that a terminal interprets or hides: control and format characters, lone surrogates, and
@@ -37,3 +37,8 @@ def plain(text: str) -> str:
 def escape(text: str) -> str:
     """Return ``text`` so that Rich prints it literally: neither markup nor control characters have an effect."""
     return _escape_markup(plain(text))
+
+
+def print_sentence(text: str, console: Console) -> None:
+    """Print ``text`` literally: wrapped at words on a terminal, and on one line in a file or a pipe."""
+    console.print(escape(text), highlight=False, soft_wrap=not console.is_terminal)

@@ -7,6 +7,7 @@ from .dialect_model import DialectModel as DialectModel
 from .documents import Documents as Documents
 from .documents import detokenise as detokenise
 from .folder import data_folder as data_folder
+from .held_out import hold_out as hold_out
 from .jigsaw import load_jigsaw as load_jigsaw
 from .paradetox import load_paradetox as load_paradetox
 from .paradetox import load_paradetox_pairs as load_paradetox_pairs

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,12 @@ class LabelledTexts:
     def counts(self) -> dict[str, int]:
         """Return how many texts carry each label, labels sorted."""
         return dict(sorted(Counter(self.labels).items()))
+
+    def where(self, rows: Any) -> "LabelledTexts":
+        """Return the texts at ``rows``: n booleans, or indices in the order wanted."""
+        chosen = _indices(self.name, rows, len(self.texts))
+        texts, labels = (tuple(column[i] for i in chosen) for column in (self.texts, self.labels))
+        return replace(self, texts=texts, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)

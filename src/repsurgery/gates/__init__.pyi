@@ -8,3 +8,5 @@ from .rules import LabelsGate as LabelsGate
 from .rules import LinearGate as LinearGate
 from .rules import MLPGate as MLPGate
 from .rules import QuadraticGate as QuadraticGate
+from .soft import SoftGate as SoftGate
+from .soft import calibrate_soft_gate as calibrate_soft_gate

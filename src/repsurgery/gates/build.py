@@ -7,12 +7,12 @@ from repsurgery.errors import LabelError, ParameterError, RowsNeededError, Shape
 from repsurgery.gates.base import GATES, Gate
 from repsurgery.gates.rules import ClassifierGate
 from repsurgery.moments import ClassMoments
-from repsurgery.moments.shrinkage import FitRows, check_shrinkage, shrink_classes, shrunk_covariance
+from repsurgery.moments.shrinkage import Alpha, FitRows, check_shrinkage, shrink_classes, shrunk_covariance
 from repsurgery.registry import call_reading, reads
 
 __all__ = ["build_gate", "make_gate", "require_no_rows"]
 
-_READ_BY = {"shrinkage": "covariance", "ridge": "covariance", "random_state": "random_state"}
+_READ_BY = {"shrinkage": "covariance", "ridge": "covariance", "alpha": "covariance", "random_state": "random_state"}
 
 
 def build_gate(
@@ -23,6 +23,7 @@ def build_gate(
     sample_weight: Any = None,
     shrinkage: str | None = None,
     ridge: float | None = None,
+    alpha: Alpha | None = None,
     random_state: Any = None,
 ) -> Gate:
     """Return the fitted gate that an estimator with this ``gate`` would use.
@@ -36,8 +37,9 @@ def build_gate(
         The concept of each row; needed for rows and refused for moments.
     sample_weight : (n,) array-like, or None
         A weight of 2 counts a row twice.
-    shrinkage, ridge
-        How covariances are regularised; only for gates that read covariances, such as "lda" and "qda".
+    shrinkage, ridge, alpha
+        How covariances are regularised; only for gates that read covariances, such as "lda" and "qda". "pooled" draws
+        the covariances of all classes together.
     random_state : int or None
         The seed of the training; only for gates that are trained with one, such as "mlp".
 
@@ -53,15 +55,16 @@ def build_gate(
     >>> gate.predict([[2.0], [8.0]]).tolist()
     ['clean', 'toxic']
     """
-    passed = {"shrinkage": shrinkage, "ridge": ridge, "random_state": random_state}
+    passed = {"shrinkage": shrinkage, "ridge": ridge, "alpha": alpha, "random_state": random_state}
     read = reads(GATES[gate]) if isinstance(gate, str) else frozenset[str]()
     unread = [name for name, value in passed.items() if value is not None and _READ_BY[name] not in read]
     if unread:
         raise ParameterError(f"The gate {gate!r} does not read {' or '.join(unread)}. Leave it out.")
     shrinkage, ridge = shrinkage or "none", 1e-5 if ridge is None else ridge
-    check_shrinkage(shrinkage, ridge)
+    alpha = "auto" if alpha is None else alpha
+    check_shrinkage(shrinkage, ridge, alpha)
     moments, rows = _checked(data, labels, sample_weight)
-    return make_gate(gate, moments, rows, shrinkage=shrinkage, ridge=ridge, random_state=random_state)
+    return make_gate(gate, moments, rows, shrinkage=shrinkage, ridge=ridge, alpha=alpha, random_state=random_state)
 
 
 def _checked(data: Any, labels: Any, sample_weight: Any) -> tuple[ClassMoments, FitRows | None]:
@@ -77,14 +80,22 @@ def _checked(data: Any, labels: Any, sample_weight: Any) -> tuple[ClassMoments, 
 
 
 def make_gate(
-    gate: Any, moments: ClassMoments, rows: FitRows | None, *, shrinkage: str, ridge: float, random_state: Any
+    gate: Any,
+    moments: ClassMoments,
+    rows: FitRows | None,
+    *,
+    shrinkage: str,
+    ridge: float,
+    alpha: Alpha,
+    random_state: Any,
 ) -> Gate:
     """Return the fitted gate; values that it does not read are not used. See `build_gate`."""
     if not isinstance(gate, str):
         return _from_classifier(gate, tuple(moments.labels), moments.dim)
     if rows is None:
         require_no_rows(gate)
-    shrinkages = shrink_classes(shrinkage, ridge, moments, rows) if "covariance" in reads(GATES[gate]) else {}
+    regularised = "covariance" in reads(GATES[gate])
+    shrinkages = shrink_classes(shrinkage, ridge, moments, rows, alpha=alpha) if regularised else {}
     made = call_reading(
         GATES[gate],
         moments=moments,

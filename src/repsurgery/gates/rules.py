@@ -17,11 +17,13 @@ __all__ = [
     "LinearGate",
     "MLPGate",
     "QuadraticGate",
+    "freeze_arrays",
     "gate_from_arrays",
 ]
 
 
-def _freeze_arrays(gate: Gate) -> None:
+def freeze_arrays(gate: Gate) -> None:
+    """Replace the arrays of a frozen gate by read-only float64 views."""
     for name, array in gate.arrays().items():
         object.__setattr__(gate, name, freeze(np.asarray(array, dtype=np.float64)))
 
@@ -78,7 +80,7 @@ class LinearGate(ScoringGate):
     kind = "linear"
 
     def __post_init__(self) -> None:
-        _freeze_arrays(self)
+        freeze_arrays(self)
         if self.coef.ndim != 2 or self.intercept.shape != (len(self.coef),):
             raise ShapeError(f"LinearGate got coef {self.coef.shape} and intercept {self.intercept.shape}.")
         check_classes(self, len(self.coef))
@@ -110,7 +112,7 @@ class QuadraticGate(ScoringGate):
     kind = "quadratic"
 
     def __post_init__(self) -> None:
-        _freeze_arrays(self)
+        freeze_arrays(self)
         k, d = self.means.shape if self.means.ndim == 2 else (0, 0)
         if k == 0 or self.whiteners.shape != (k, d, d) or self.constants.shape != (k,):
             raise ShapeError(f"QuadraticGate got means {self.means.shape}, whiteners {self.whiteners.shape}.")
@@ -145,7 +147,7 @@ class MLPGate(ScoringGate):
     kind = "mlp"
 
     def __post_init__(self) -> None:
-        _freeze_arrays(self)
+        freeze_arrays(self)
         units = self.hidden_bias.shape
         chained = self.hidden.shape[1:] == units and self.readout.shape == units + self.readout_bias.shape
         if not chained or self.hidden.ndim != 2 or self.readout.ndim != 2:
@@ -190,7 +192,7 @@ class ClassifierGate(Gate):
 def gate_from_arrays(kind: str, classes: tuple[Label, ...], arrays: dict[str, NDArray[Any]]) -> Gate:
     """Return the gate that a file describes by its ``kind``, classes and `Gate.arrays`."""
     if kind not in KINDS:
-        list(GATES)  # importing the plugins defines their kinds
+        list(GATES)  # importing the modules of gates and the plugins defines their kinds
     if kind not in KINDS or kind == ClassifierGate.kind:
         raise FileFormatError(
             f"The file holds a gate of the kind {kind!r}, which neither repsurgery nor an installed plugin defines. "

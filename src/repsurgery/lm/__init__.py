@@ -19,6 +19,7 @@ from repsurgery.lm.generate.generate import Generation, generate
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.models import load
 from repsurgery.lm.load.origin import origin_of
+from repsurgery.lm.policy.on_policy import OnPolicy, on_policy
 from repsurgery.lm.price.credit_gradients import credit_gradients
 from repsurgery.lm.price.fisher import fisher
 from repsurgery.lm.price.price import price
@@ -39,6 +40,7 @@ __all__ = [
     "Generation",
     "LogLikelihood",
     "LoraExport",
+    "OnPolicy",
     "Site",
     "Surprise",
     "class_moments",
@@ -53,6 +55,7 @@ __all__ = [
     "kl_divergence",
     "load",
     "log_likelihoods",
+    "on_policy",
     "origin_of",
     "price",
     "resolve_site",

@@ -15,8 +15,10 @@ __all__ = [
     "about_mean",
     "exact_sum",
     "factor_of",
+    "judged_dtype",
     "pivot_of",
     "quietly",
+    "require_equal",
     "scatter_of",
     "triangle",
 ]
@@ -104,6 +106,20 @@ def pivot_of(X: Rows, rows: NDArray[np.intp]) -> Vector:
     head = next(iter(row_blocks(len(rows), X.shape[1])))
     pivot: Vector = first + np.subtract(X[rows[head]], first, dtype=np.float64).mean(axis=0)
     return pivot
+
+
+def judged_dtype(X: Rows) -> str:
+    """Return the dtype whose rounding sets the rank tolerance: integers are exact, half precision counts as float32."""
+    return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
+
+
+def require_equal(X: Rows, rows: NDArray[np.intp]) -> None:
+    """Raise `DataError` where the rows with indices ``rows``, whose variance was computed as 0, are not all equal."""
+    if any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), X.shape[1])):
+        raise DataError(
+            "moments underflowed: these rows differ, but the squares of their differences are too small for "
+            "float64. Multiply X by a constant that brings it near 1 and fit again."
+        )
 
 
 def _require_usable(X: Rows, mean: Vector, spread: NDArray[Any]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, Rows, Vector, check_labels, check_rows, check_weights
+from repsurgery.arrays import Label, Rows, Vector, check_groups, check_labels, check_rows, check_weights
 from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, from_bytes, read_file, to_bytes, write_file
 from repsurgery.moments.checks import Precision, require_scatter
+from repsurgery.moments.groups import Groups
 from repsurgery.moments.moments import Moments
 
 __all__ = ["ClassMoments"]
@@ -21,6 +22,7 @@ __all__ = ["ClassMoments"]
 KIND = "class-moments"
 SINGLE = "moments"
 _FORMS = ("dense", "factor")
+_FACTS = ("count", "weight", "dtype", "precision")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,26 +57,53 @@ class ClassMoments(Mapping[Label, Moments]):
         object.__setattr__(self, "by_label", MappingProxyType(ordered))
 
     @classmethod
-    def of(cls, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "ClassMoments":
-        """Return the moments of rows ``X`` (n, d) by their labels ``z`` (n,)."""
+    def of(
+        cls, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64", groups: Any = None
+    ) -> "ClassMoments":
+        """Return the moments of rows ``X`` (n, d) by their labels ``z`` (n,).
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+        z : (n,) labels
+        sample_weight : (n,) array-like, or None
+            A weight of 2 counts a row twice.
+        precision : {"float64", "float32-products"}
+        groups : (n,) labels, or None
+            Rows with the same label are not independent, such as the tokens of one text. A group may span classes and
+            counts as one group within each of them. It must lie within one call: `Moments` do not hold the labels, so
+            that a group whose rows are added by two calls counts as two groups.
+        """
         X = check_rows(X, caller="ClassMoments.of")
         labels, codes = check_labels(z, len(X), caller="ClassMoments.of")
         w = check_weights(sample_weight, len(X), caller="ClassMoments.of")
-        return cls.of_codes(X, labels, codes, w, precision)
+        return cls.of_codes(X, labels, codes, w, precision, check_groups(groups, len(X), caller="ClassMoments.of"))
 
     @classmethod
     def of_codes(
-        cls, X: Rows, labels: list[Label], codes: NDArray[np.intp], w: Vector | None, precision: Precision
+        cls,
+        X: Rows,
+        labels: list[Label],
+        codes: NDArray[np.intp],
+        w: Vector | None,
+        precision: Precision,
+        groups: NDArray[np.intp] | None = None,
     ) -> "ClassMoments":
-        """Return the moments of checked rows whose label is ``labels[codes[i]]``."""
+        """Return the moments of checked rows whose label is ``labels[codes[i]]`` and whose group ``groups[i]``."""
         by_label = {
-            label: Moments.of_rows(X, np.flatnonzero(codes == code), w, precision) for code, label in enumerate(labels)
+            label: Moments.of_rows(X, np.flatnonzero(codes == code), w, precision, groups)
+            for code, label in enumerate(labels)
         }
         return cls({label: moments for label, moments in by_label.items() if moments.count})
 
-    def update(self, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "ClassMoments":
-        """Return these moments with new rows added; ``self`` does not change."""
-        return self + ClassMoments.of(X, z, sample_weight=sample_weight, precision=precision)
+    def update(
+        self, X: Any, z: Any, *, sample_weight: Any = None, precision: Precision = "float64", groups: Any = None
+    ) -> "ClassMoments":
+        """Return these moments with new rows added; ``self`` does not change.
+
+        A group must lie within one call: the same label in two calls stands for two groups.
+        """
+        return self + ClassMoments.of(X, z, sample_weight=sample_weight, precision=precision, groups=groups)
 
     def __getitem__(self, label: Label) -> Moments:
         try:
@@ -110,7 +139,7 @@ class ClassMoments(Mapping[Label, Moments]):
 
     @property
     def total(self) -> Moments:
-        """The moments of all rows, whatever their class."""
+        """The moments of all rows, whatever their class; a group that spans classes counts once for each."""
         return reduce(Moments.__add__, self.by_label.values())
 
     def __add__(self, other: "ClassMoments") -> "ClassMoments":
@@ -161,7 +190,9 @@ def to_contents(moments: ClassMoments) -> Contents:
         arrays[f"{i}.mean"], arrays[f"{i}.residue"] = m.centre
         form = "dense" if m.dense is not None else "factor"
         arrays[f"{i}.{form}"] = getattr(m, form)
-        facts = {"count": m.count, "weight": m.weight, "dtype": m.dtype, "precision": m.precision}
+        facts: dict[str, Any] = {name: getattr(m, name) for name in _FACTS}
+        if m.groups is not None:
+            facts["groups"] = asdict(m.groups)
         classes.append({"label": label, "form": form, **facts})
     return Contents(KIND, {"classes": classes}, arrays)
 
@@ -193,8 +224,9 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
     }
     mean = contents.arrays[f"{i}.mean"]
     residue = contents.arrays.get(f"{i}.residue", np.zeros_like(mean))  # older files have none
-    values = {name: facts[name] for name in ("count", "weight", "dtype", "precision")}
-    m = Moments(mean=mean, residue=residue, **spread, **values)
+    values = {name: facts[name] for name in _FACTS}
+    groups = Groups(**facts["groups"]) if facts.get("groups") is not None else None  # older files have none
+    m = Moments(mean=mean, residue=residue, groups=groups, **spread, **values)
     if m.count < 1:
         raise DataError(f"The class {facts['label']!r} holds no rows.")
     require_scatter(m)

@@ -11,7 +11,15 @@ from repsurgery.errors import DataError, NotNumericError, ParameterError, ShapeE
 if TYPE_CHECKING:
     from repsurgery.moments.moments import Moments
 
-__all__ = ["SCALES", "Precision", "require_consistent", "require_scale", "require_scatter"]
+__all__ = [
+    "SCALES",
+    "Precision",
+    "coarsest",
+    "require_consistent",
+    "require_same_width",
+    "require_scale",
+    "require_scatter",
+]
 
 Precision = Literal["float64", "float32-products"]
 SCALES = (1e-35, 1e35)
@@ -54,6 +62,8 @@ def require_consistent(m: "Moments") -> None:
             f"Moments got dtype={m.dtype!r}, precision={m.precision!r}; "
             f"dtype must be float32 or float64, precision one of {list(get_args(Precision))}."
         )
+    if m.groups is not None:
+        m.groups.require_possible(float(m.weight))
 
 
 def require_scale(size: float, spread: float) -> None:
@@ -82,3 +92,16 @@ def require_scatter(m: "Moments") -> None:
         bound = np.outer(scale[block], scale) + slack
         if (np.abs(rows) > bound).any() or (np.abs(rows - m.dense[:, block].T) > slack).any():
             raise DataError("A scatter is not symmetric, or some covariance exceeds its variances.")
+
+
+def require_same_width(a: "Moments", b: "Moments") -> None:
+    """Raise `ShapeError` where two moments have different numbers of features."""
+    if a.dim != b.dim:
+        raise ShapeError(f"Moments of {a.dim} and of {b.dim} features cannot be combined; use one site for both.")
+
+
+def coarsest(a: "Moments", b: "Moments") -> tuple[str, Precision]:
+    """Return the dtype and the precision of moments that combine two others."""
+    dtype = "float64" if a.dtype == b.dtype == "float64" else "float32"
+    both_exact = a.precision == b.precision == "float64"
+    return dtype, "float64" if both_exact else "float32-products"

@@ -1,18 +1,20 @@
 """`Moments`: count, weight, mean and scatter of one set of rows; two of them merge exactly."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repsurgery.arrays import Matrix, Rows, Vector, check_rows, check_weights, freeze, row_blocks
-from repsurgery.errors import DataError, ParameterError, ShapeError, SurgeryError
+from repsurgery.arrays import Matrix, Rows, Vector, check_groups, check_rows, check_weights, freeze
+from repsurgery.errors import ParameterError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
-from repsurgery.moments.accumulate import Centre, factor_of, scatter_of
-from repsurgery.moments.checks import Precision, require_consistent, require_scale
+from repsurgery.moments.accumulate import Centre, factor_of, judged_dtype, require_equal, scatter_of
+from repsurgery.moments.checks import Precision, coarsest, require_consistent, require_same_width, require_scale
+from repsurgery.moments.groups import Groups, groups_of, merge_groups, remove_groups
 from repsurgery.moments.merge import (
     downdate_factor,
     downdate_scatter,
@@ -23,7 +25,7 @@ from repsurgery.moments.merge import (
     remove_mean,
 )
 
-__all__ = ["Moments", "Precision", "judged_dtype"]
+__all__ = ["Moments", "Precision"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +49,9 @@ class Moments:
         ``"float64"``, or ``"float32-products"`` where any block was multiplied in float32.
     residue : (d,) array
         The rounding error of the mean: mean + residue has twice the digits, so that merging loses none.
+    groups : Groups or None
+        Groups of rows that are not independent, such as the tokens of one text; None where every row is its own group.
+        A group lies within one call: where two calls or two machines add rows of one group, it counts as two.
 
     Guarantees
     ----------
@@ -54,6 +59,7 @@ class Moments:
     (test_splitting_the_rows_never_changes_their_moments).
     An offset of 1e6 costs no digits of the scatter, merged or not (test_an_offset_of_a_million_costs_no_digits).
     a + b - b is a, to rounding of the scatter (test_removing_rows_undoes_adding_them).
+    Groups of one row each change no bit (test_groups_of_one_row_change_no_bit).
     """
 
     count: int
@@ -64,6 +70,7 @@ class Moments:
     dtype: str = "float64"
     precision: Precision = "float64"
     residue: Vector | None = None
+    groups: Groups | None = None
 
     def __post_init__(self) -> None:
         if self.residue is None:
@@ -75,14 +82,22 @@ class Moments:
                 object.__setattr__(self, name, freeze(array))
 
     @classmethod
-    def of(cls, X: Any, *, sample_weight: Any = None, precision: Precision = "float64") -> "Moments":
-        """Return the moments of rows ``X`` (n, d); a weight of 2 counts a row twice."""
+    def of(
+        cls, X: Any, *, sample_weight: Any = None, precision: Precision = "float64", groups: Any = None
+    ) -> "Moments":
+        """Return the moments of rows ``X`` (n, d); a weight of 2 counts a row twice.
+
+        ``groups`` (n,) labels rows that are not independent, such as the tokens of one text.
+        """
         X = check_rows(X, caller="Moments.of")
         w = check_weights(sample_weight, len(X), caller="Moments.of")
-        return cls.of_rows(X, np.arange(len(X)), w, precision)
+        codes = check_groups(groups, len(X), caller="Moments.of")
+        return cls.of_rows(X, np.arange(len(X)), w, precision, codes)
 
     @classmethod
-    def of_rows(cls, X: Rows, rows: Any, w: Vector | None, precision: Precision) -> "Moments":
+    def of_rows(
+        cls, X: Rows, rows: Any, w: Vector | None, precision: Precision, groups: NDArray[np.intp] | None = None
+    ) -> "Moments":
         """Return the moments of the rows of checked data with indices ``rows``; rows of weight zero do not count."""
         if precision not in get_args(Precision):
             raise ParameterError(f"precision is {precision!r}; it must be one of {list(get_args(Precision))}.")
@@ -99,12 +114,13 @@ class Moments:
         else:
             (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
             moments = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
-        if not moments.variance.any() and any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), d)):
-            raise DataError(
-                "moments underflowed: these rows differ, but the squares of their differences are too small for "
-                "float64. Multiply X by a constant that brings it near 1 and fit again."
-            )
-        return moments
+        if not moments.variance.any():
+            require_equal(X, rows)
+        return moments if groups is None else moments.with_groups(groups_of(X, rows, groups, w, mean))
+
+    def with_groups(self, groups: Groups | None) -> "Moments":
+        """Return these moments with ``groups``, or with None where each row is its own group."""
+        return replace(self, groups=None if groups is None or groups.are_single(self.weight) else groups)
 
     def require_scale(self) -> None:
         """Raise `DataError` where means or standard deviations are too small or too large for fitting a map."""
@@ -154,6 +170,22 @@ class Moments:
         return float(self.variance.sum())
 
     @property
+    def effective_count(self) -> float:
+        """The number of independent rows that these are worth, n_eff = n / (1 + (Σ m_g² / n − 1) ρ).
+
+        n is the number of rows, with weights their sum; ρ is the correlation within groups, see `moments.groups`.
+        """
+        n = float(self.weight)
+        return n if self.groups is None else self.groups.effective_count(n, self.trace * n)
+
+    def all_groups(self) -> Groups:
+        """Return the groups; rows for which none were given count as groups of one row."""
+        return self.groups or Groups.alone(float(self.weight), self.trace * self.weight)
+
+    def _both_groups(self, other: "Moments") -> tuple[Groups, Groups] | None:
+        return (self.all_groups(), other.all_groups()) if self.groups or other.groups else None
+
+    @property
     def squared_norm(self) -> float:
         """‖Σ‖²_F."""
         S = self.scatter if self.factor is None else self.factor @ self.factor.T
@@ -181,10 +213,15 @@ class Moments:
             return factor_range(self.root(), self.rank_tolerance)
         return symmetric_range(self.covariance, self.rank_tolerance)
 
-    def update(self, X: Any, *, sample_weight: Any = None, precision: Precision | None = None) -> "Moments":
-        """Return these moments with the rows of ``X`` added; ``self`` does not change."""
+    def update(
+        self, X: Any, *, sample_weight: Any = None, precision: Precision | None = None, groups: Any = None
+    ) -> "Moments":
+        """Return these moments with the rows of ``X`` added; ``self`` does not change.
+
+        A group must lie within one call: the same label in two calls stands for two groups.
+        """
         X = check_rows(X, dim=self.dim, caller="Moments.update")
-        return self + Moments.of(X, sample_weight=sample_weight, precision=precision or self.precision)
+        return self + Moments.of(X, sample_weight=sample_weight, precision=precision or self.precision, groups=groups)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write these moments to one file; they hold no rows."""
@@ -202,7 +239,7 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         if not isinstance(other, Moments):
             return NotImplemented
-        _same_width(self, other)
+        require_same_width(self, other)
         if not (self.count and other.count):
             return self if self.count else other
         count, weight = self.count + other.count, self.weight + other.weight
@@ -213,13 +250,15 @@ class Moments:
             factor = merge_factors(self.factor, other.factor, gap, *weights)
         else:
             dense = merge_scatter(self.scatter, other.scatter, gap, *weights)
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
+        both = self._both_groups(other)
+        groups = merge_groups(*both, gap, *weights) if both else None
+        return Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue, groups)
 
     def __sub__(self, other: "Moments") -> "Moments":
         """Remove rows that were added before: exact unlearning of those rows."""
         if not isinstance(other, Moments):
             return NotImplemented
-        _same_width(self, other)
+        require_same_width(self, other)
         if other.count == 0:
             return self
         count, weight = self.count - other.count, self.weight - other.weight
@@ -242,7 +281,9 @@ class Moments:
                 "Removing these rows would leave a negative variance, so they were not all among the rows added. "
                 "Subtract only moments of rows that were added before, with the same weights."
             )
-        return Moments(count, weight, mean, dense, factor, *_coarsest(self, other), residue)
+        left = Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue)
+        both = self._both_groups(other)
+        return left.with_groups(remove_groups(*both, gap, *weights) if both else None)
 
     def _emptied_by(self, other: "Moments") -> "Moments":
         scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)
@@ -254,23 +295,7 @@ class Moments:
         return Moments.empty(self.dim)
 
 
-def judged_dtype(X: Rows) -> str:
-    """Return the dtype whose rounding sets the rank tolerance: integers are exact, half precision counts as float32."""
-    return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
-
-
 def _rows(moments: Moments) -> Matrix:
     if moments.factor is not None:
         return moments.factor
     return float(np.sqrt(moments.weight)) * moments._range_rows()
-
-
-def _same_width(a: Moments, b: Moments) -> None:
-    if a.dim != b.dim:
-        raise ShapeError(f"Moments of {a.dim} and of {b.dim} features cannot be combined; use one site for both.")
-
-
-def _coarsest(a: Moments, b: Moments) -> tuple[str, Precision]:
-    dtype = "float64" if a.dtype == b.dtype == "float64" else "float32"
-    both_exact = a.precision == b.precision == "float64"
-    return dtype, "float64" if both_exact else "float32-products"

@@ -1,16 +1,17 @@
-"""Shrinkage of a covariance towards a multiple of the identity, by name.
+"""Shrinkage of a covariance towards a multiple of the identity, or towards the pooled covariance, by name.
 
-Each shrinkage has the form Σ̃ = keep · Σ + floor · I. Two numbers per class describe it, applying it costs nothing, and
-`moved` states exactly how far it takes a map from the unshrunk target.
+Each shrinkage has the form Σ̃ = keep · Σ + floor · I + share · Σ_p. A few numbers per class describe it, and the
+certificate states exactly how far it takes a map from the unshrunk target (`moved` where nothing is pooled).
 
 To add a shrinkage, write a function here and register it. Its parameters name what it reads: ``moments`` (the `Moments`
-of one class, or of all rows), ``ridge`` (the estimator's parameter) and ``rows`` (n, d), which only `fit` can offer.
+of one class, or of all rows), ``ridge`` and ``alpha`` (the estimator's parameters), ``rows`` (n, d), which only `fit`
+can offer, and ``pooled`` (moments with the covariance Σ_p), which exists only where classes are shrunk together.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +20,19 @@ from repsurgery.arrays import Label, Matrix, Rows, Vector
 from repsurgery.errors import ParameterError, RowsNeededError
 from repsurgery.moments.by_class import ClassMoments
 from repsurgery.moments.moments import Moments
+from repsurgery.moments.pooled import pool, supported_alpha
 from repsurgery.registry import Registry, call_reading, reads
 
 __all__ = [
     "NO_SHRINKAGE",
     "SHRINKAGES",
+    "Alpha",
     "FitRows",
     "Shrinkage",
+    "alpha_read",
     "check_shrinkage",
     "moved",
+    "parse_alpha",
     "ridge_read",
     "shrink",
     "shrink_classes",
@@ -35,12 +40,18 @@ __all__ = [
 ]
 
 
+Alpha = float | Literal["auto"]
+"""How far "pooled" draws a covariance towards the pooled one: from 0 to 1, or "auto" to let the moments decide."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shrinkage:
-    """Σ̃ = ``keep`` · Σ + ``floor`` · I."""
+    """Σ̃ = ``keep`` · Σ + ``floor`` · I + ``share`` · Σ_p, where Σ_p is the covariance of ``pooled``."""
 
     keep: float = 1.0
     floor: float = 0.0
+    share: float = 0.0
+    pooled: Moments | None = None
 
 
 NO_SHRINKAGE = Shrinkage()
@@ -83,6 +94,13 @@ def ledoit_wolf(moments: Moments, rows: Rows) -> Shrinkage:
     return _towards_identity(float(ledoit_wolf_shrinkage(rows.astype(np.float64))), moments)
 
 
+@SHRINKAGES.register("pooled")
+def towards_pooled(moments: Moments, pooled: Moments, alpha: Alpha) -> Shrinkage:
+    """(1 − α) Σ + α Σ_p: with α = 1 all classes have one covariance, and no direction is stretched."""
+    share = supported_alpha(moments, pooled) if alpha == "auto" else float(alpha)
+    return Shrinkage(1.0 - share, 0.0, share, pooled)
+
+
 def _towards_identity(alpha: float, moments: Moments) -> Shrinkage:
     """(1 − α) Σ + α (tr Σ / d) I."""
     return Shrinkage(1.0 - alpha, alpha * moments.trace / moments.dim)
@@ -100,11 +118,28 @@ class FitRows:
         return rows
 
 
-def check_shrinkage(name: str, ridge: Any) -> None:
-    """Raise `ParameterError` for an unknown name or a ridge that is not a finite number >= 0."""
-    SHRINKAGES[name]
+def check_shrinkage(name: str, ridge: Any, alpha: Any = "auto") -> None:
+    """Raise `ParameterError` for an unknown name, a ridge that is not a finite number >= 0, or a wrong alpha."""
+    function = SHRINKAGES[name]
     if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < np.inf:
         raise ParameterError(f"ridge is {ridge!r}; it must be a finite number >= 0.")
+    if isinstance(alpha, str) and alpha == "auto":
+        return
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= float(alpha) <= 1:
+        raise ParameterError(f"alpha is {alpha!r}; it must be 'auto' or a number from 0 to 1.")
+    if "alpha" not in reads(function):
+        readers = ", ".join(f"shrinkage={known!r}" for known in SHRINKAGES if "alpha" in reads(SHRINKAGES[known]))
+        raise ParameterError(
+            f"alpha is {alpha!r}, and shrinkage={name!r} does not read it. Leave alpha out, or choose {readers}."
+        )
+
+
+def parse_alpha(text: str) -> Any:
+    """Return the number that ``text`` spells, or ``text`` itself; `check_shrinkage` judges the result."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def ridge_read(name: str, ridge: float) -> float | None:
@@ -112,8 +147,27 @@ def ridge_read(name: str, ridge: float) -> float | None:
     return float(ridge) if "ridge" in reads(SHRINKAGES[name]) else None
 
 
-def shrink(name: str, ridge: float, m: Moments, rows: FitRows | None, label: Label | None = None) -> Shrinkage:
-    """Return the shrinkage called ``name`` for the moments ``m`` of the class ``label``; None stands for all rows."""
+def alpha_read(name: str, alpha: Alpha) -> Alpha | None:
+    """Return ``alpha`` where the shrinkage ``name`` reads it, else None."""
+    if "alpha" not in reads(SHRINKAGES[name]):
+        return None
+    return "auto" if alpha == "auto" else float(alpha)
+
+
+def shrink(
+    name: str,
+    ridge: float,
+    m: Moments,
+    rows: FitRows | None,
+    label: Label | None = None,
+    *,
+    alpha: Alpha = "auto",
+    pooled: Moments | None = None,
+) -> Shrinkage:
+    """Return the shrinkage called ``name`` for the moments ``m`` of the class ``label``; None stands for all rows.
+
+    ``pooled`` are moments with the covariance Σ_p, where there are other classes to pool with.
+    """
     function, own_rows = SHRINKAGES[name], None
     if "rows" in reads(function):
         if rows is None or rows.weights is not None:
@@ -122,21 +176,36 @@ def shrink(name: str, ridge: float, m: Moments, rows: FitRows | None, label: Lab
                 f"weights, or choose a shrinkage that reads moments: {', '.join(map(repr, _from_moments()))}."
             )
         own_rows = rows.of(label)
-    return call_reading(function, moments=m, ridge=ridge, rows=own_rows)
+    if pooled is None and "pooled" in reads(function):
+        raise ParameterError(
+            f"shrinkage={name!r} draws the covariances of a source and a target class together, and here there is no "
+            f"such pair. Choose one of {', '.join(repr(known) for known in SHRINKAGES if not _pools(known))}."
+        )
+    return call_reading(function, moments=m, ridge=ridge, rows=own_rows, alpha=alpha, pooled=pooled)
+
+
+def _pools(name: str) -> bool:
+    return "pooled" in reads(SHRINKAGES[name])
 
 
 def _from_moments() -> list[str]:
     return [name for name in SHRINKAGES if "rows" not in reads(SHRINKAGES[name])]
 
 
-def shrink_classes(name: str, ridge: float, moments: ClassMoments, rows: FitRows | None) -> dict[Label, Shrinkage]:
-    """Return the shrinkage of each class."""
-    return {label: shrink(name, ridge, m, rows, label) for label, m in moments.items()}
+def shrink_classes(
+    name: str, ridge: float, moments: ClassMoments, rows: FitRows | None, *, alpha: Alpha | None = None
+) -> dict[Label, Shrinkage]:
+    """Return the shrinkage of each class; with an ``alpha``, it may draw all these classes together."""
+    pooled = pool(moments.values()) if alpha is not None and _pools(name) else None
+    options: dict[str, Any] = {"pooled": pooled, "alpha": "auto" if alpha is None else alpha}
+    return {label: shrink(name, ridge, m, rows, label, **options) for label, m in moments.items()}
 
 
 def shrunk_covariance(m: Moments, s: Shrinkage) -> Matrix:
-    """Return keep · Σ + floor · I as a new (d, d) array."""
+    """Return keep · Σ + floor · I + share · Σ_p as a new (d, d) array."""
     S = m.scatter * (s.keep / m.weight)
+    if s.pooled is not None:
+        S += s.pooled.scatter * (s.share / s.pooled.weight)
     S[np.diag_indices_from(S)] += s.floor
     return S
 
@@ -144,7 +213,8 @@ def shrunk_covariance(m: Moments, s: Shrinkage) -> Matrix:
 def moved(W: Matrix, S1: Matrix, s0: Shrinkage, s1: Shrinkage) -> float:
     """Return ‖W Σ₀ Wᵀ − Σ₁‖_F as the ridge identity gives it, for W that is exact between the shrunk covariances.
 
-    W (a₀Σ₀ + c₀I) Wᵀ = a₁Σ₁ + c₁I leaves W Σ₀ Wᵀ − Σ₁ = [(a₁ − a₀) Σ₁ + c₁ I − c₀ W Wᵀ] / a₀.
+    W (a₀Σ₀ + c₀I) Wᵀ = a₁Σ₁ + c₁I leaves W Σ₀ Wᵀ − Σ₁ = [(a₁ − a₀) Σ₁ + c₁ I − c₀ W Wᵀ] / a₀. It holds where nothing
+    is pooled; `TowardTarget` measures the gap that a pooled covariance leaves.
     """
     if s0 == s1 == NO_SHRINKAGE:
         return 0.0

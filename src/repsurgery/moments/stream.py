@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from repsurgery.arrays import BLOCK_BYTES, Label, Matrix, Rows, Vector, check_labels, check_rows
+from repsurgery.arrays import BLOCK_BYTES, Label, Matrix, Rows, Vector, check_groups, check_labels, check_rows
 from repsurgery.errors import DataError
-from repsurgery.moments.accumulate import about_mean, pivot_of, quietly
+from repsurgery.moments.accumulate import about_mean, judged_dtype, pivot_of, quietly
 from repsurgery.moments.by_class import ClassMoments
-from repsurgery.moments.moments import Moments, judged_dtype
+from repsurgery.moments.group_totals import GroupTotal
+from repsurgery.moments.moments import Moments
 
 __all__ = ["block_rows", "stream_moments"]
 
@@ -21,8 +22,11 @@ FAR = 64.0
 """A block whose squared distance from the pivot exceeds this many variances starts a new run with a new pivot."""
 
 
-def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
+def stream_moments(batches: Iterable[tuple[Any, ...]]) -> ClassMoments:
     """Return the moments of all rows of ``batches``, pairs of X (n, d) and labels (n,), in float64.
+
+    Batches may also be triples of X, labels and groups (n,); then every batch holds whole groups, because the same
+    label in two batches stands for two groups.
 
     One buffer per class collects rows until a whole block can be multiplied, so that a class that is rare in every
     batch costs no more than a frequent one. Memory is one batch plus about 1.5 d² numbers per class.
@@ -30,21 +34,33 @@ def stream_moments(batches: Iterable[tuple[Any, Any]]) -> ClassMoments:
     Guarantees
     ----------
     Equal to `ClassMoments.of` of all rows, beyond rounding (test_a_stream_has_the_moments_of_its_rows).
-    The size of the batches changes no bit (test_the_size_of_the_batches_changes_no_bit).
+    The size of the batches changes no bit of means and scatters (test_the_size_of_the_batches_changes_no_bit).
     """
     sums: dict[Label, _Sum] = {}
     space: Matrix | None = None
-    for X, z in batches:
+    grouped: set[bool] = set()
+    for X, z, *more in batches:
         X = check_rows(X, dim=None if space is None else space.shape[1], caller="stream_moments")
         labels, codes = check_labels(z, len(X), caller="stream_moments")
+        groups = check_groups(more[0] if more else None, len(X), caller="stream_moments")
+        grouped.add(groups is not None)
+        _require_one_kind(grouped)
         if space is None:
             space = np.empty((block_rows(X.shape[1]), X.shape[1]))
         for code, label in enumerate(labels):
             rows = np.flatnonzero(codes == code) if len(labels) > 1 else np.arange(len(X))
             if label not in sums:
                 sums[label] = _Sum(X.dtype, space)
-            sums[label].take(X, rows)
+            sums[label].take(X, rows, groups)
     return ClassMoments({label: one.moments() for label, one in sums.items()})
+
+
+def _require_one_kind(grouped: set[bool]) -> None:
+    if len(grouped) > 1:
+        raise DataError(
+            "stream_moments got some batches with groups and some without. Give groups with every batch; a row that "
+            "belongs to no other row is a group of its own."
+        )
 
 
 def block_rows(d: int) -> int:
@@ -64,11 +80,15 @@ class _Sum:
         self._filled = 0
         self._run: _Run | None = None
         self._before: Moments | None = None
+        self._groups: GroupTotal | None = None
 
-    def take(self, X: Rows, rows: NDArray[np.intp]) -> None:
-        """Add the rows of X with indices ``rows``."""
+    def take(self, X: Rows, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None) -> None:
+        """Add the rows of X with indices ``rows``; row i belongs to the group ``groups[i]``."""
         if X.dtype != self._waiting.dtype and not np.can_cast(X.dtype, self._waiting.dtype, "safe"):
             raise DataError(f"A batch of {X.dtype} follows batches of {self._waiting.dtype}. Use one dtype for all.")
+        if groups is not None:
+            added = GroupTotal.of(X, rows, groups)
+            self._groups = added if self._groups is None else self._groups + added
         start = 0
         while start < len(rows):
             taken = rows[start : start + len(self._waiting) - self._filled]
@@ -99,6 +119,9 @@ class _Sum:
 
     def moments(self) -> Moments:
         """Return the moments of all rows added so far."""
+        return self._summed().with_groups(None if self._groups is None else self._groups.groups)
+
+    def _summed(self) -> Moments:
         if self._run is None and self._before is None:
             return Moments.of_rows(self._waiting, np.arange(self._filled), None, "float64")
         self._multiply()

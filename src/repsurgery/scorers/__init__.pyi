@@ -7,6 +7,7 @@ from .calibrated import CalibratedScorer as CalibratedScorer
 from .classifier import ClassifierScorer as ClassifierScorer
 from .classifier import DetoxifyScorer as DetoxifyScorer
 from .linear import LinearScorer as LinearScorer
+from .minilm import MiniLMScorer as MiniLMScorer
 from .replay import ReplayScorer as ReplayScorer
 from .replay import read_archived as read_archived
 from .scoring import Scored as Scored

@@ -47,9 +47,9 @@ def load_scorer(name: str) -> ToxicityScorer:
     Parameters
     ----------
     name : str
-        "linear", "bilstm", "detoxify", "detoxify-unbiased", "detoxify-multilingual"; "hf:<folder or hub id>", followed
-        by "#<label>" for another label than the toxic one; "calibrated:<file>" for the calibration of a scorer that has
-        such a name itself; "replay:<JSON Lines>" for RealToxicityPrompts; or the name of a plugin.
+        "linear", "bilstm", "minilm", "detoxify", "detoxify-unbiased", "detoxify-multilingual"; "hf:<folder or hub id>",
+        followed by "#<label>" for another label than the toxic one; "calibrated:<file>" for the calibration of a scorer
+        that has such a name itself; "replay:<JSON Lines>" for RealToxicityPrompts; or the name of a plugin.
 
     Raises
     ------

@@ -47,9 +47,10 @@ def warn_of_certificate(certificate: Certificate) -> None:
             stacklevel=6,
         )
     if certificate.gain > GAIN_LIMIT:
+        shrinkage = "'pooled' or 'oas'" if certificate.population == "source" else "'oas'"
         warnings.warn(
             f"{certificate.method}: the map stretches some direction {certificate.gain:.3g}-fold, so that noise in new "
-            "data grows as much. Add source rows, or choose shrinkage='oas'.",
+            f"data grows as much. Add source rows, or choose shrinkage={shrinkage}.",
             GainWarning,
             stacklevel=6,
         )

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.affine import AffineMap
-from repsurgery.arrays import Label, Rows, check_labels, check_weights, estimator_rows
+from repsurgery.arrays import Label, Rows, check_groups, check_labels, check_weights, estimator_rows
 from repsurgery.certificates import Certificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
@@ -21,7 +21,7 @@ from repsurgery.gates import Gate
 from repsurgery.gates.build import make_gate, require_no_rows
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
-from repsurgery.moments.shrinkage import SHRINKAGES, FitRows, check_shrinkage, ridge_read
+from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, FitRows, alpha_read, check_shrinkage, ridge_read
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.registry import Registry, reads
 from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
@@ -52,22 +52,26 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     population : {"source", "all", "neutral"}
         Whose displacement ``certificate_.cost`` averages.
     study_shrinkage : str
-        The shrinkage that the presets of the studies use, with the ridge of the study.
+        The shrinkage that the paper's presets of the studies use, with the ridge of the study.
+    text_shrinkage : str
+        The shrinkage that the command line uses where none is named: of rows that come from texts, few are independent.
     """
 
-    # the concept travels by metadata routing wherever y is the task's label
-    __metadata_request__fit: ClassVar = {"concept": True}
-    __metadata_request__partial_fit: ClassVar = {"concept": True}
+    # the concept travels by metadata routing wherever y is the task's label; groups travel to splitters too
+    __metadata_request__fit: ClassVar = {"concept": True, "groups": True}
+    __metadata_request__partial_fit: ClassVar = {"concept": True, "groups": True}
     __metadata_request__transform: ClassVar = {"concept": True}
     __metadata_request__inverse_transform: ClassVar = {"concept": True}
 
     claims: ClassVar[tuple[Claim, ...]] = ()
     population: ClassVar[Population]
     study_shrinkage: ClassVar[str] = "none"
+    text_shrinkage: ClassVar[str] = "none"
 
     # defaults for estimators without these parameters
     shrinkage: Any = "none"
     ridge: Any = 1e-5
+    alpha: Alpha = "auto"
     gate: Any = "always"
     precision: Precision = "float64"
     moments_: ClassMoments
@@ -92,12 +96,12 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     ) -> Method:
         """Return what the certificate says of this estimator."""
         name = self.shrinkage if shrinkage is None else shrinkage
-        ridge = ridge_read(name, self.ridge)
-        return Method(type(self).__name__, self.claims, self.population, name, ridge, target, neutral)
+        ridge, alpha = ridge_read(name, self.ridge), alpha_read(name, self.alpha)
+        return Method(type(self).__name__, self.claims, self.population, name, ridge, target, neutral, alpha)
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X`` (n, d) and their concept labels (n,).
 
         Parameters
@@ -109,18 +113,20 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         concept : (n,) labels, or None
         sample_weight : (n,) array-like, or None
             A weight of 2 counts a row twice.
+        groups : (n,) labels, or None
+            Rows with the same label are not independent, such as the tokens of one text; see `ClassMoments.of`.
         """
-        X = self._enter(X, reset=True)
-        labels, codes, w = self._concept(X, y, concept, sample_weight)
-        moments = ClassMoments.of_codes(X, labels, codes, w, self.precision)
-        return self._adopt(moments, FitRows(X, codes, labels, w))
+        return self._adopt(*self._counted(self._enter(X, reset=True), y, concept, sample_weight, groups))
 
-    def partial_fit(self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to the statistics; the maps are computed when they are next used."""
+    def partial_fit(
+        self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
+        """Add rows to the statistics; the maps are computed when they are next used.
+
+        All rows of a group must come in one call, because a group whose rows come in two calls counts as two groups.
+        """
         first = not hasattr(self, "moments_")
-        X = self._enter(X, reset=first)
-        labels, codes, w = self._concept(X, y, concept, sample_weight)
-        moments = ClassMoments.of_codes(X, labels, codes, w, self.precision)
+        moments, _ = self._counted(self._enter(X, reset=first), y, concept, sample_weight, groups)
         self._require_no_rows()
         self.moments_ = moments if first else self.moments_ + moments
         self._steering = None
@@ -150,19 +156,21 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     def _enter(self, X: Any, *, reset: bool) -> Rows:
         return estimator_rows(self, X, reset=reset, remedy="Extract X at the site used for fitting")
 
-    def _concept(self, X: Rows, y: Any, concept: Any, sample_weight: Any) -> tuple[list[Label], Any, Any]:
+    def _counted(self, X: Rows, y: Any, concept: Any, sample_weight: Any, groups: Any) -> tuple[ClassMoments, FitRows]:
         name = type(self).__name__
         if concept is None and y is not None:
             warn_of_missing_concept(name)
         labels, codes = check_labels(y if concept is None else concept, len(X), caller=name)
-        return labels, codes, check_weights(sample_weight, len(X), caller=name)
+        w, by_group = check_weights(sample_weight, len(X), caller=name), check_groups(groups, len(X), caller=name)
+        moments = ClassMoments.of_codes(X, labels, codes, w, self.precision, by_group)
+        return moments, FitRows(X, codes, labels, w)
 
     def _require_no_rows(self) -> None:
         require_no_rows(self.gate)
         if "rows" in reads(SHRINKAGES[self.shrinkage]):
             raise RowsNeededError(
                 f"shrinkage={self.shrinkage!r} needs rows, and moments do not hold them. Call fit(X, z), or choose "
-                "shrinkage='oas', 'ridge' or 'relative-ridge', which read moments."
+                "shrinkage='pooled', 'oas', 'ridge' or 'relative-ridge', which read moments."
             )
 
     def _steering_for(self, moments: ClassMoments, rows: FitRows | None) -> SteeringFunction:
@@ -171,12 +179,18 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} got labels of 1 class only ({moments.labels}); "
                 "a concept needs at least two. Check the labels, or add rows of another class."
             )
-        check_shrinkage(self.shrinkage, self.ridge)
+        check_shrinkage(self.shrinkage, self.ridge, self.alpha)
         for m in moments.values():
             m.require_scale()
         method, solutions = self._solve(moments, rows)
         gate = make_gate(
-            self.gate, moments, rows, shrinkage=self.shrinkage, ridge=self.ridge, random_state=self.random_state
+            self.gate,
+            moments,
+            rows,
+            shrinkage=self.shrinkage,
+            ridge=self.ridge,
+            alpha=self.alpha,
+            random_state=self.random_state,
         )
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
         by_class = {c: solutions[c if c in solutions else EVERYBODY] for c in moments if {c, EVERYBODY} & {*solutions}}
@@ -256,9 +270,11 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self, "moments_")
         return self.steering_(self._enter(X, reset=False), concept)
 
-    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None) -> Rows:
+    def fit_transform(
+        self, X: Any, y: Any = None, *, concept: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> Rows:
         """Fit, then steer the same rows: by ``concept`` where it is passed, else by the gate."""
-        self.fit(X, y, concept=concept, sample_weight=sample_weight)
+        self.fit(X, y, concept=concept, sample_weight=sample_weight, groups=groups)
         return self.transform(X, concept=concept)
 
     def inverse_transform(self, X: Any, *, concept: Any = None) -> Rows:
@@ -266,21 +282,22 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self, "moments_")
         return self.steering_.inverse(self._enter(X, reset=False), concept)
 
-    def certify(self, X: Any, z: Any = None) -> Certificate:
-        """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,).
+    def certify(self, X: Any, z: Any = None, *, groups: Any = None) -> Certificate:
+        """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,) and ``groups`` (n,).
 
         It includes what only rows can show: the gate, EBBN without self pairs, a converged logistic probe.
         """
         check_is_fitted(self, "moments_")
-        return certify(self.steering_, self._enter(X, reset=False), z)
+        return certify(self.steering_, self._enter(X, reset=False), z, groups=groups)
 
-    def verify(self, X: Any = None, z: Any = None) -> Self:
+    def verify(self, X: Any = None, z: Any = None, *, groups: Any = None) -> Self:
         """Raise `CertificateError` where bytes, a cast or the unweighted rows ``X`` contradict the claims.
 
         Otherwise ``verification_.verdict`` says whether the rows support them or are too few; see `Verification`.
         """
         check_is_fitted(self, "moments_")
-        self.verification_ = verify(self.steering_, None if X is None else self._enter(X, reset=False), z)
+        rows = None if X is None else self._enter(X, reset=False)
+        self.verification_ = verify(self.steering_, rows, z, groups=groups)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from repsurgery.affine import Diagonal
+from repsurgery.affine import AffineMap, Diagonal
 from repsurgery.arrays import Mask, Vector
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.from_moments import Solution
@@ -24,8 +24,8 @@ class DiagonalTransport(TowardTarget):
 
     Parameters
     ----------
-    source, target, shrinkage, ridge, gate, precision, random_state
-        See `MiMiC`; shrinkage acts on the variances.
+    source, target, shrinkage, ridge, alpha, gate, precision, random_state
+        See `MiMiC`; shrinkage acts on the variances. ``alpha="auto"`` judges the whole covariances.
 
     Guarantees
     ----------
@@ -55,6 +55,9 @@ class DiagonalTransport(TowardTarget):
             discarded=float(np.linalg.norm(v1[stuck])),
             moved=_moved(scale, target, s0, s1),
         )
+
+    def _left(self, m: AffineMap, source: Moments, target: Moments) -> float:
+        return float(np.linalg.norm(m.linear(np.diag(np.sqrt(source.variance))).diagonal() ** 2 - target.variance))
 
 
 def _moved(scale: Vector, target: Moments, s0: Shrinkage, s1: Shrinkage) -> float:

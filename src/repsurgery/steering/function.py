@@ -10,12 +10,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
-from repsurgery.arrays import Label, Mask, Rows, check_labels, check_rows, output_dtype, require_finite
+from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.certificates import Certificate, EffectCertificate, Verification
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
-from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin
 from repsurgery.price import Price
 
@@ -28,6 +28,8 @@ EVERYBODY = None
 @dataclass(frozen=True, slots=True, eq=False)
 class SteeringFunction:
     """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
+
+    Behind a `SoftGate` of strength t(h), s(h) = h + t(h) (map(h) − h) with the one map that there is.
 
     Attributes
     ----------
@@ -63,6 +65,11 @@ class SteeringFunction:
                 f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
                 f"(for {list(self.maps)}). Name one source, or choose a gate that distinguishes them."
             )
+        if isinstance(self.gate, SoftGate) and len(self.maps) > 1:
+            raise ParameterError(
+                f"A soft gate has one strength for one map, but there are {len(self.maps)} (for {list(self.maps)}). "
+                "Name one source, or choose a gate that distinguishes them."
+            )
         if not isinstance(self.origin, Origin):
             raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
         _require_fitting(self)
@@ -77,6 +84,8 @@ class SteeringFunction:
         """Steer rows (n, d): by the gate, or by the given concept labels (n,)."""
         rows = check_rows(X, dim=self.dim, caller="This steering function")
         require_finite(rows, caller="This steering function")
+        if concept is None and isinstance(self.gate, SoftGate):
+            return self._softly(rows, self.gate.strength(rows))
         masks = self.masks(rows, concept)
         out = np.array(rows, dtype=output_dtype(rows))
         for label, mask in masks.items():
@@ -84,6 +93,18 @@ class SteeringFunction:
                 return self.maps[label].apply(rows)
             if mask.any():
                 out[mask] = self.maps[label].apply(rows[mask])
+        return out
+
+    def _softly(self, rows: Rows, strength: Vector) -> Rows:
+        out = np.array(rows, dtype=output_dtype(rows))
+        (m,) = self.maps.values()
+        # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
+        whole, part = strength == 1, (strength != 0) & (strength != 1)
+        if whole.any():
+            out[whole] = m.apply(rows[whole])
+        if part.any():
+            h = rows[part].astype(np.float64)
+            out[part] = h + strength[part, None] * (m.apply(h) - h)
         return out
 
     def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
@@ -110,6 +131,11 @@ class SteeringFunction:
 
         This requires knowing which rows were steered: pass the original ``concept``, or use ``gate="always"``.
         """
+        if isinstance(self.gate, SoftGate):
+            raise SurgeryError(
+                "Vectors that were steered behind a soft gate do not show how strongly. Keep the original vectors, or "
+                "fit with gate='always'."
+            )
         if concept is None and not isinstance(self.gate, AlwaysGate):
             raise SurgeryError(
                 "Steered vectors do not show which of them were steered. "
@@ -131,9 +157,9 @@ class SteeringFunction:
         """Return this function with its maps rounded to ``dtype``; `verify` detects this and raises."""
         return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
 
-    def verify(self, X: Any = None, z: Any = None) -> Verification:
+    def verify(self, X: Any = None, z: Any = None, *, groups: Any = None) -> Verification:
         """Raise `CertificateError` if the bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
-        return verify(self, X, z)
+        return verify(self, X, z, groups=groups)
 
     def digest(self) -> str:
         """Return the SHA-256 of maps and gate."""

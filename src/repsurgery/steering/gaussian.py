@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from repsurgery.affine import AffineMap, Dense, LowRank
+from repsurgery.affine import AffineMap, Dense, LowRank, Translation
 from repsurgery.arrays import Matrix
 from repsurgery.certificates.from_moments import Solution
 from repsurgery.linalg.spectrum import rank_tolerance
@@ -29,10 +29,12 @@ class _Linear(NamedTuple):
 
 def gaussian_solution(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
     """Return the optimal map from the (shrunk) Gaussian of ``source`` to that of ``target``."""
+    drift = float(np.square(target.mean - source.mean).sum())
+    if s0 == s1 and _same_spread(source, target):
+        return Solution(Translation(target.mean - source.mean), drift)
     linear, transport = _solve(source, target, s0, s1)
     trace = s0.keep * source.trace + s1.keep * target.trace + (s0.floor + s1.floor) * source.dim
     spread = trace - transport.discarded_trace - 2 * transport.fidelity
-    drift = float(np.square(target.mean - source.mean).sum())
     return Solution(
         map=_with_means(linear, source, target),
         optimal_cost=drift + max(spread, 0.0),
@@ -43,6 +45,15 @@ def gaussian_solution(source: Moments, target: Moments, s0: Shrinkage, s1: Shrin
         moved=linear.moved,
         root=transport.root if s0 == NO_SHRINKAGE else None,
     )
+
+
+def _same_spread(a: Moments, b: Moments) -> bool:
+    """Whether both store the same covariance, bit for bit, as fully pooled classes do: W = I, whatever its rank."""
+    if a.weight != b.weight:
+        return False
+    if a.dense is not None and b.dense is not None:
+        return np.array_equal(a.dense, b.dense)
+    return a.factor is not None and b.factor is not None and np.array_equal(a.factor, b.factor)
 
 
 def _solve(source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> tuple[_Linear, Transport]:

@@ -184,9 +184,9 @@ def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
         elif name == "random_state":
             if value is not None and type(value) is not int:
                 raise ParameterError(f"{name} is {value!r}; it must be a whole number or None.")
-        elif not isinstance(value, Gate) and type(value) not in _SAME_TYPE.get(default, (default,)):
+        elif name != "alpha" and not isinstance(value, Gate) and type(value) not in _SAME_TYPE.get(default, (default,)):
             raise ParameterError(f"{name} is {value!r}; its default is {defaults[name]!r}.")
-    check_shrinkage(estimator.shrinkage, estimator.ridge)
+    check_shrinkage(estimator.shrinkage, estimator.ridge, estimator.alpha)
     if isinstance(estimator.gate, str):
         GATES[estimator.gate]
     if estimator.precision not in get_args(Precision):

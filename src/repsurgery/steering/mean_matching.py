@@ -26,7 +26,7 @@ class MeanMatching(TowardTarget):
     source, target : label, list of labels, or None
         The classes to steer and the class to steer them to. The target defaults to the last sorted label,
         the sources to all other classes.
-    shrinkage, ridge
+    shrinkage, ridge, alpha
         See `MiMiC`. Only gates that read covariances use them, such as "lda" and "qda".
     gate : {"nearest-mean", "always", "labels", "logistic", "mlp", "lda", "qda"}, or a fitted gate or classifier
         Which vectors are steered when a call passes no labels.

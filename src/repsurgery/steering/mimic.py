@@ -25,22 +25,28 @@ class MiMiC(TowardTarget):
     source, target : label, list of labels, or None
         The classes to steer and the class to steer them to. The target defaults to the last sorted label,
         the sources to all other classes.
-    shrinkage : {"none", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
-        "ridge" adds ``ridge`` to both diagonals (POT, the paper's experiments), "relative-ridge" adds
-        ``ridge`` · tr Σ / d, "oas" reads moments, "ledoit-wolf" needs rows in memory. Each gives up the exact
-        covariance for stability; the certificate says by how much.
+    shrinkage : {"none", "pooled", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
+        "pooled" draws both covariances towards their mean, weighted by rows, "ridge" adds ``ridge`` to both diagonals
+        (POT, the paper's experiments), "relative-ridge" adds ``ridge`` · tr Σ / d, "oas" reads moments, "ledoit-wolf"
+        needs rows in memory. Each gives up the exact covariance for stability; the certificate says by how much.
     ridge : float
         The size of the ridge, where the shrinkage has one.
+    alpha : float or "auto"
+        With "pooled", how far: 0 is MiMiC, 1 is mean matching. "auto" takes, class by class, the share that the
+        covariance's error has in its distance from the pooled one, as the number of independent rows tells.
     gate, precision, random_state
         See `MeanMatching`.
 
     Attributes
     ----------
     map_ : Dense, or LowRank where both classes together have fewer rows than dimensions
+        A Translation where both classes are wholly pooled.
     maps_ : dict of label to map
     steering_ : SteeringFunction
     certificate_ : Certificate
     moments_ : ClassMoments
+    alpha_ : dict
+        With "pooled": the alpha of source and target by label; with several sources, the pair of each source.
 
     Guarantees
     ----------
@@ -52,6 +58,10 @@ class MiMiC(TowardTarget):
     the smallest any affine map attains, and reported (test_rank_deficiency_is_exact_where_feasible,
     test_infeasible_ranks_attain_the_smallest_residual).
     Directions in which the source has no variance are left untouched (test_unseen_directions_are_left_untouched).
+    With "pooled", alpha = 0 is MiMiC and alpha = 1 mean matching; between them the map is optimal for the shrunk
+    covariances, and the certificate states the gap that remains (test_alpha_zero_is_mimic,
+    test_alpha_one_is_mean_matching, test_the_map_takes_one_shrunk_covariance_to_the_other,
+    test_the_certificate_states_the_gap_that_pooling_leaves).
 
     Examples
     --------
@@ -65,6 +75,7 @@ class MiMiC(TowardTarget):
     claims: ClassVar[tuple[Claim, ...]] = ("means", "covariances", "neighbours")
     shrinks: ClassVar[bool] = True
     study_shrinkage: ClassVar[str] = "ridge"
+    text_shrinkage: ClassVar[str] = "pooled"
 
     def _pair(self, source: Moments, target: Moments, s0: Shrinkage, s1: Shrinkage) -> Solution:
         return gaussian_solution(source, target, s0, s1)

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from repsurgery import lm
+from repsurgery.gates import AlwaysGate
+from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.steerings import Opened, recognised
 
-__all__ = ["Compared", "compare"]
+__all__ = ["Compared", "Comparison", "SteeredSteps", "compare", "steered_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +33,45 @@ class Compared:
     texts: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SteeredSteps:
+    """How many of the steps that generated a token were steered."""
+
+    steered: int
+    steps: int
+
+    @property
+    def words(self) -> str:
+        """A phrase that gives the share; one that is neither nothing nor everything is not rounded to it."""
+        percent = 100 * self.steered / self.steps
+        edge = "less than 1" if 0 < percent < 0.5 else "more than 99" if 99.5 <= percent < 100 else f"{percent:.0f}"
+        return f"steered {edge} % of the {self.steps} generated steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What `compare` returns.
+
+    Attributes
+    ----------
+    rows : list of Compared
+        In order of prompt and sample.
+    steps : list of SteeredSteps
+        Those of each steering, in order.
+    """
+
+    rows: list[Compared]
+    steps: list[SteeredSteps]
+
+
 def compare(
-    steerings: Sequence[Opened], prompts: Sequence[str], *, model: str = DEFAULT_MODEL, **sampling: Any
-) -> list[Compared]:
+    steerings: Sequence[Opened],
+    prompts: Sequence[str],
+    *,
+    model: str = DEFAULT_MODEL,
+    progress: bool = True,
+    **sampling: Any,
+) -> Comparison:
     """Return the continuations of ``model`` without steering and with each steering.
 
     Parameters
@@ -40,8 +81,9 @@ def compare(
     prompts : sequence of str
     model : str
         See `lm.load`.
+    progress : bool
     **sampling
-        Arguments of `lm.generate`: n, max_new_tokens, seed, progress.
+        Arguments of `lm.generate`: n, max_new_tokens, seed.
 
     Warns
     -----
@@ -49,8 +91,41 @@ def compare(
         A steering was fitted at another site, or on a model with other weights.
     """
     network, tokenizer = lm.load(model)
-    columns = [
-        lm.generate(network, tokenizer, prompts, steering=steering, **sampling)
-        for steering in [None, *(opened.steering for opened in recognised(steerings, network))]
+
+    def written(steering: Any) -> list[Generation]:
+        return lm.generate(network, tokenizer, prompts, steering=steering, progress=progress, **sampling)
+
+    opened = recognised(steerings, network)
+    columns = [written(None), *(written(one.steering) for one in opened)]
+    rows = [Compared(row[0].prompt, row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)]
+    steps = [
+        steered_steps(network, tokenizer, column, one, progress=progress)
+        for one, column in zip(opened, columns[1:], strict=True)
     ]
-    return [Compared(row[0].prompt, row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)]
+    return Comparison(rows, steps)
+
+
+def steered_steps(
+    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], opened: Opened, *, progress: bool = True
+) -> SteeredSteps:
+    """Return how many steps of ``generations`` were steered by ``opened``, under which they were written.
+
+    A step is a position that predicted a token, the end token included. The counts of `lm.steer` are different: they
+    include the prompt, and finished texts that wait for the rest of their batch. Where a gate decides, the states are
+    read again, because a state at the site of a steering does not depend on that steering.
+
+    Guarantees
+    ----------
+    The count is that of the hook over the same steps (test_the_share_is_that_of_the_hook_without_prompt_and_waiting).
+    """
+    function, how = opened.function, opened.function.origin
+    steps = [len(g.tokens) + g.finished for g in generations]
+    if how.strength == 0:
+        return SteeredSteps(0, sum(steps))
+    # of the positions that predict a token, the first is also the last one of the prompt
+    eligible = [1] * len(steps) if how.positions in ("prompt", "last") else steps
+    if EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate):
+        return SteeredSteps(sum(eligible), sum(steps))
+    states = lm.states_along(model, tokenizer, generations, site=opened.site, progress=progress)
+    masks = (function.masks(X[:n]) for X, n in zip(states, eligible, strict=True))
+    return SteeredSteps(int(sum(mask.sum() for by_map in masks for mask in by_map.values())), sum(steps))

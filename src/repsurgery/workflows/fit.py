@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import repsurgery as rs
@@ -15,9 +16,30 @@ from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.lm.read.states import Pooling
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.moments.by_class import to_contents
+from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
+from repsurgery.workflows.support import support_notes
 
-__all__ = ["fit_moments", "fit_table"]
+__all__ = ["FitResult", "fit_moments", "fit_table"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitResult:
+    """A fitted estimator and what is known about it.
+
+    Attributes
+    ----------
+    estimator : BaseSteering
+    held_out : HeldOut or None
+        What held-out texts say of it; None where no texts were held out.
+    notes : tuple of str
+        Sentences for the user: how it was measured, and what the texts do not support.
+    """
+
+    estimator: BaseSteering
+    held_out: HeldOut | None = None
+    notes: tuple[str, ...] = ()
 
 
 def fit_table(
@@ -35,9 +57,13 @@ def fit_table(
     positions: Positions | None = None,
     licence: str | None = None,
     store_fisher: bool = False,
+    held_out: float = 0.2,
+    seed: int = 0,
     progress: bool = True,
-) -> BaseSteering:
-    """Return an estimator fitted on the hidden states of a table's texts; its origin names model, site and data.
+) -> FitResult:
+    """Fit an estimator on the hidden states of a table's texts, and measure it on texts that were held out.
+
+    The origin of the estimator names model, site and data; the data are the texts that it was fitted on.
 
     Parameters
     ----------
@@ -51,42 +77,58 @@ def fit_table(
         See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are computed, so that gates and
         shrinkages which need rows raise an error.
     params : mapping of str to value, or None
-        Parameters of the estimator: source, target, gate, shrinkage, ridge. A method with a target needs ``target``.
+        Parameters of the estimator: source, target, gate, shrinkage, ridge, alpha. A method with a target needs
+        ``target``. Without ``shrinkage``, MiMiC pools covariances as far as the texts do not support one per class.
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
     store_fisher : bool
         Store the Fisher matrix at ``site`` along these texts, and the moments of the steered positions, so that
         ``kl_budget`` needs nothing else later; see `lm.price`.
+    held_out : float
+        The share of each label's texts to hold out; see `datasets.hold_out`. 0 fits on all texts, and so does a table
+        with too few texts, which a note then says.
+    seed : int
+        Draws the held-out texts.
+
+    Guarantees
+    ----------
+    The estimator is fitted on the other texts alone, and the held-out certificate describes this estimator
+    (test_the_held_out_column_describes_the_saved_file).
     """
     advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
     estimator = _estimator(method, params or {})
     texts = read_table(table, text=text, label=label)
     _require_labels(estimator, texts.counts)
     _require_target(estimator, texts.counts)
+    fitted, away, note = split(texts, _named(estimator, texts.counts), share=held_out, seed=seed)
     network, tokenizer = lm.load(model)
     # the model is hashed first, so that the digest is that of the weights which are read
-    origin = lm.origin_of(network, site=site, data=texts.digest, **advice.known())
+    origin = lm.origin_of(network, site=site, data=fitted.digest, **advice.known())
+    read = TextReader(network, tokenizer, site, pooling, max_length, progress)
     if pooling == "all":
         moments = lm.class_moments(
             network,
             tokenizer,
-            texts.texts,
-            list[Label](texts.labels),
+            fitted.texts,
+            list[Label](fitted.labels),
             sites=[site],
             pooling="all",
             max_length=max_length,
+            groups=fitted.texts,
             progress=progress,
         )
-        fitted = estimator.fit_moments(moments[site]).with_origin(origin)
+        estimator = estimator.fit_moments(moments[site]).with_origin(origin)
     else:
-        X = lm.extract(
-            network, tokenizer, texts.texts, site=site, pooling=pooling, max_length=max_length, progress=progress
-        )
-        fitted = estimator.fit(X, texts.labels).with_origin(origin)
+        X, z, groups = read.rows(fitted)
+        estimator = estimator.fit(X, z, groups=groups).with_origin(origin)
     if store_fisher:
-        price = lm.price(network, tokenizer, texts.texts, fitted, site=site, max_length=max_length, progress=progress)
-        fitted._steering = fitted.steering_.with_price(price)
-    return fitted
+        price = lm.price(
+            network, tokenizer, fitted.texts, estimator, site=site, max_length=max_length, progress=progress
+        )
+        estimator._steering = estimator.steering_.with_price(price)
+    measured = measure(estimator, read, away, seed=seed) if len(away) else None
+    support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
+    return FitResult(estimator, measured, (*support, note if measured is None else _summary(measured, len(fitted))))
 
 
 def fit_moments(
@@ -100,8 +142,8 @@ def fit_moments(
     strength: float | None = None,
     positions: Positions | None = None,
     licence: str | None = None,
-) -> BaseSteering:
-    """Return an estimator fitted from a file of class moments.
+) -> FitResult:
+    """Fit an estimator from a file of class moments; there are no texts to hold out.
 
     Parameters
     ----------
@@ -121,7 +163,28 @@ def fit_moments(
     _require_target(estimator, {str(label): m.count for label, m in by_class.items()})
     contents = to_contents(by_class)
     origin = origin.revised(data=digest_of(contents.arrays, contents.header))
-    return estimator.fit_moments(by_class).with_origin(origin)
+    estimator = estimator.fit_moments(by_class).with_origin(origin)
+    no_texts = "A file of moments holds no texts, so none were held out to measure the map on."
+    return FitResult(estimator, notes=(*support_notes(estimator, "rows"), no_texts))
+
+
+def _named(estimator: BaseSteering, counts: Mapping[str, int]) -> list[str]:
+    """Return the labels that a certificate of ``estimator`` names."""
+    source = getattr(estimator, "source", None)
+    if source is None:
+        return list(counts)
+    others = (getattr(estimator, name, None) for name in ("target", "neutral"))
+    return [*(source if isinstance(source, list | tuple) else [source]), *(one for one in others if one is not None)]
+
+
+def _summary(measured: HeldOut, fitted: int) -> str:
+    some = str(measured.texts) if measured.texts == measured.of else f"{measured.texts} of the {measured.of} texts"
+    verdict = {
+        "supported": "which support its claims",
+        "contradicted": "which contradict its claims",
+        "cannot tell": "which are too few to tell whether its claims hold",
+    }[measured.verdict]
+    return f"The map is fitted on {fitted} texts and measured on {some} that were held out, {verdict}."
 
 
 def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
@@ -140,7 +203,12 @@ def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
     unknown = [name for name in params if name not in known]
     if unknown:
         raise ParameterError(f"{estimator.__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}.")
-    return estimator(**params)
+    # states of texts rarely support one covariance per class; a method says what it does about it
+    usual = {"shrinkage": estimator.text_shrinkage} if "shrinkage" in known else {}
+    chosen = estimator(**{**usual, **params})
+    # checked before the model reads the texts, which may take an hour
+    check_shrinkage(chosen.shrinkage, chosen.ridge, chosen.alpha)
+    return chosen
 
 
 def _require_target(estimator: BaseSteering, counts: Mapping[str, int]) -> None:

@@ -10,8 +10,12 @@ from repsurgery.studies.toxicity.spec import TABLE, load_toxicity_spec
     [
         "mean selective",
         "mimic all shrinkage=oas",
+        "mimic all fit=on-policy shrinkage=pooled alpha=0.5",
         "leace selective gate=calibrated",
         "mimic selective fit=on-policy gate=calibrated shrinkage=oas strength=0.5 site=layers.3 rows=100",
+        "natural-mean all fit=on-policy kl=0.05",
+        "mean all fit=on-policy kl=0.15 credit=step rounds=2",
+        "mean selective fit=on-policy gate=soft kl=0.05",
     ],
 )
 def test_a_configuration_is_its_name(words):
@@ -29,10 +33,10 @@ def test_what_is_as_usual_is_left_out_of_the_name():
     [
         ("mean", "a method and a scope"),
         ("", "a method and a scope"),
-        ("median all", "choose one of barycenter"),
+        ("median all", "choose one of natural, natural-mean, barycenter"),
         ("mean some", "choose one of selective"),
         ("mean all fit=first", "choose one of last"),
-        ("mean selective gate=oracle", "choose one of calibrated, always"),
+        ("mean selective gate=oracle", "choose one of calibrated, soft, always"),
         ("mimic all shrinkage=oracle", "choose one of preset, ledoit-wolf"),
         ("mean all strength=-1", "at least 0"),
         ("mean all strength=inf", "at least 0"),
@@ -44,6 +48,20 @@ def test_what_is_as_usual_is_left_out_of_the_name():
         ("mean all method=mimic", "after method and scope"),
         ("mean all gate=calibrated", "steers all vectors"),
         ("mean all rows=1", "at least 2"),
+        ("mean all kl=-1", "nats, at least 0"),
+        ("mean all kl=cheap", "nats, at least 0"),
+        ("mean all kl=0.1 strength=2", "leave one of them out"),
+        ("mean all rounds=2", "Add fit=on-policy"),
+        ("mean all credit=step", "Add fit=on-policy"),
+        ("mean all fit=on-policy rounds=0", "at least 1"),
+        ("mean selective fit=on-policy rounds=2", "several rounds"),
+        ("natural all kl=0.1", "fit=on-policy"),
+        ("natural all fit=on-policy", "has no price"),
+        ("natural selective fit=on-policy kl=0.1", "for all vectors"),
+        ("mimic all shrinkage=pooled alpha=2", "'auto' or a number from 0 to 1"),
+        ("mimic all shrinkage=pooled alpha=much", "'auto' or a number from 0 to 1"),
+        ("mimic all alpha=0.5", "shrinkage='ridge' does not read it"),
+        ("leace all shrinkage=pooled", "'leace' does not have such a pair"),
     ],
 )
 def test_other_words_are_refused(words, message):
@@ -60,6 +78,10 @@ def test_presets_are_the_paper_s_protocol():
     assert all(c.fit == "last" and c.gate == "nearest-mean" and c.site == "final" for c in paper.parsed())
     local = make_toxicity_spec("local")
     assert (local.samples, local.tokens, local.prompt_count, local.model) == (25, 20, 200, "smollm2-135m")
+    # on our own models MiMiC keeps to what the texts support; the paper's preset keeps the paper's ridge
+    for preset, shrinkage in {"paper": "preset", "local": "pooled", "demo": "pooled", "demo-quick": "pooled"}.items():
+        mimic = [c for c in make_toxicity_spec(preset).parsed() if c.method == "mimic"]
+        assert len(mimic) == 2 and {(c.shrinkage, c.alpha) for c in mimic} == {(shrinkage, "auto")}
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,21 @@ def judged(rng, prompts=12, samples=4, shift=0.0):
     scores[4] = [0.5] * samples
     # an empty text, one that merges away, a NaN, and one beyond every bound
     odd = [(0.0, 0), (2.0, -1), (NAN, 3), (9000.0, 2), (math.log(10_001), 1), (math.log(9_999), 1)]
+    texts[0] += ["two more texts", "for the odd ones"]
     fluency = [odd, *([(float(rng.uniform(1, 30)), int(rng.integers(1, 8))) for _ in row] for row in texts[1:8])]
-    return Judged(texts, {"linear": scores}, [*fluency, *([] for _ in texts[8:])])
+    read = [*fluency, *([] for _ in texts[8:])]
+    other = [[(nll / 2, 2 * n) for nll, n in row] for row in read]
+    return Judged(texts, {"linear": scores}, {"own": read, "other": other})
+
+
+def bits_per_character(one, judge):
+    read = [
+        (nll, len(text))
+        for texts, row in zip(one.texts, one.fluency[judge], strict=True)
+        for text, (nll, n) in zip(texts, row, strict=False)
+        if n > 0 and nll / n < math.log(10_000)
+    ]
+    return sum(nll for nll, _ in read) / math.log(2) / sum(length for _, length in read)
 
 
 @pytest.fixture
@@ -33,7 +46,7 @@ def test_measures_are_those_of_metrics(two):
     for name, one in two.items():
         values = {key: estimate.value for key, estimate in found[name][0].items()}
         scores = one.toxicity["linear"]
-        pairs = [pair for row in one.fluency for pair in row]
+        pairs, others = ([pair for row in rows for pair in row] for rows in one.fluency.values())
         known = [s for row in scores for s in row if s is not None]
         assert values == pytest.approx(
             {
@@ -41,6 +54,9 @@ def test_measures_are_those_of_metrics(two):
                 "linear.toxicity_probability": metrics.toxicity_probability(scores),
                 "linear.mean_toxicity": sum(known) / len(known),
                 "perplexity": metrics.mean_perplexity([nll for nll, _ in pairs], [n for _, n in pairs]),
+                "perplexity.other": metrics.mean_perplexity([nll for nll, _ in others], [n for _, n in others]),
+                "bits_per_character": bits_per_character(one, "own"),
+                "bits_per_character.other": bits_per_character(one, "other"),
                 **{f"distinct.{k}": metrics.distinct_n(one.texts, k) for k in (1, 2, 3)},
             },
             rel=1e-12,
@@ -65,7 +81,7 @@ def test_differences_are_paired(two):
 
 
 def test_a_measure_without_value_is_left_out(two):
-    silent = Judged(two["base"].texts, {"linear": [[None] * 4] * 12}, [[]] * 12)
+    silent = Judged(two["base"].texts, {"linear": [[None] * 4] * 12}, {"own": [[]] * 12, "other": [[]] * 12})
     found = measure({**two, "silent": silent}, reference="base", resamples=20, seed=0)
     assert set(found["silent"][0]) == {"distinct.1", "distinct.2", "distinct.3"}
     assert "perplexity" in found["steered"][1]

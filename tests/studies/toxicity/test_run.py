@@ -150,7 +150,8 @@ def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, score
     assert resumed.configurations == whole.configurations
     for path in (files / "work" / "judgements").glob("toxicity-*"):
         keys = [json.loads(line.split(" ", 1)[1])[0] for line in path.read_text().splitlines() if line]
-        assert len(keys) == len(set(keys)) == 6
+        # those of the untouched model also hold the 8 training prompts
+        assert len(keys) == len(set(keys)) and len(keys) in (6, 6 + 8)
 
 
 def test_only_ends_are_a_result_too(files, scorer, monkeypatch):

@@ -12,7 +12,7 @@ from torch import nn
 
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError, ShapeError, SiteError
-from repsurgery.gates import AlwaysGate
+from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.lm.fold.weights import diagonal_of, is_linear, sizes
 from repsurgery.lm.sites.families import family_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site, site_names
@@ -208,7 +208,9 @@ def require_plain(model: nn.Module) -> None:
 def single_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
     """Return the one map by which ``steering`` steers every vector, at ``strength``."""
     function = as_steering(steering, caller=caller)
-    if EVERYBODY not in function.maps and not isinstance(function.gate, AlwaysGate):
+    # a hard gate does not stop a map for every class, and a soft one does
+    everybody = EVERYBODY in function.maps and not isinstance(function.gate, SoftGate)
+    if not everybody and not isinstance(function.gate, AlwaysGate):
         raise FoldError(
             f"This steering function asks its {function.gate.kind} gate which vectors to steer, so it is not affine "
             "and no weight can hold it. Fit with gate='always', pass the map itself (estimator.map_), or steer with "

@@ -26,7 +26,7 @@ from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "generate", "prompt_tokens"]
+__all__ = ["Generation", "continuation_text", "generate", "predicting_positions", "prompt_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def generate(
     def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
         index, sample = divmod(item, n)
         continuation, finished = _until_end(drawn, ends)
-        text = _continuation(tokenizer, row, continuation)
+        text = continuation_text(tokenizer, row, continuation)
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
@@ -200,7 +200,22 @@ def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
     return (drawn, False) if stop is None else (drawn[:stop], True)
 
 
-def _continuation(tokenizer: Any, prompt: Tokens, new: Tokens) -> str:
+def predicting_positions(
+    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str
+) -> tuple[list[Tokens], list[slice]]:
+    """Return the tokens of each generation with its prompt, and the positions from which its tokens were drawn."""
+    prompts = prompt_tokens(model, tokenizer, generations, caller=caller)
+    rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
+    # the last token predicts nothing, unless the end token followed it
+    steps = [
+        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
+        for prompt, row, g in zip(prompts, rows, generations, strict=True)
+    ]
+    return rows, steps
+
+
+def continuation_text(tokenizer: Any, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """Return the text of the tokens ``new`` after those of ``prompt``, as in `Generation`."""
     # decoded together with its prompt, because some tokenizers drop a leading space
     before = tokenizer.decode(prompt, skip_special_tokens=True)
     whole = tokenizer.decode([*prompt, *new], skip_special_tokens=True)

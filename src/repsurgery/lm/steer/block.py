@@ -32,7 +32,7 @@ class Block:
         self._owner = None if everywhere else Owner()
         self._lock = threading.Lock()
         self._visits, self._elsewhere = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
-        self._selected, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
+        self._selected, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0.0)
         self.handles: list[Any] = []
         self._open, self._excused = True, False
 
@@ -43,7 +43,10 @@ class Block:
 
     @property
     def steered_share(self) -> Mapping[str, float]:
-        """The share of the selected positions at each site that was steered; 0.0 where none was selected."""
+        """The share of the selected positions at each site that was steered; 0.0 where none was selected.
+
+        Behind a soft gate it is the mean strength over the selected positions.
+        """
         return MappingProxyType({site: self._steered[site] / max(n, 1) for site, n in self._selected.items()})
 
     def holds_here(self) -> bool:
@@ -67,8 +70,8 @@ class Block:
         with self._lock:
             self._visits[site] += 1
 
-    def count_rows(self, site: str, selected: int, steered: int) -> None:
-        """Count ``selected`` positions, of which the gate assigned ``steered`` to a map."""
+    def count_rows(self, site: str, selected: int, steered: float) -> None:
+        """Count ``selected`` positions, of which the gate assigned ``steered`` to a map, or the sum of strengths."""
         with self._lock:
             self._selected[site] += selected
             self._steered[site] += steered

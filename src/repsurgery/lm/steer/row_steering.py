@@ -5,8 +5,8 @@ import torch
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
-from repsurgery.gates import AlwaysGate, LabelsGate
-from repsurgery.lm.steer.torch_maps import TorchMap, as_torch_gate, as_torch_map, compute_dtype
+from repsurgery.gates import AlwaysGate, LabelsGate, SoftGate
+from repsurgery.lm.steer.torch_maps import TorchMap, TorchStrength, as_torch_gate, as_torch_map, compute_dtype
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 
 __all__ = ["RowSteering", "as_steering"]
@@ -46,7 +46,8 @@ class RowSteering:
     def __init__(self, steering: SteeringFunction, *, name: str) -> None:
         self.dim = steering.dim
         self._name = name
-        everybody = EVERYBODY in steering.maps or isinstance(steering.gate, AlwaysGate)
+        self._strength = TorchStrength(steering.gate) if isinstance(steering.gate, SoftGate) else None
+        everybody = EVERYBODY in steering.maps or isinstance(steering.gate, AlwaysGate | SoftGate)
         self._gate = None if everybody else as_torch_gate(steering.gate)
         classes = steering.gate.classes or steering.classes
         maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
@@ -57,25 +58,38 @@ class RowSteering:
         """Return steered rows; ``X`` itself is not written to."""
         return self.counted(X)[0]
 
-    def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, int]:
-        """Return steered rows, and how many of them the gate assigned to a map; ``X`` itself is not written to."""
+    def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return steered rows, and how many of them the gate assigned to a map; ``X`` itself is not written to.
+
+        Behind a soft gate the sum of the strengths takes the place of the number of rows.
+        """
         if X.shape[1] != self.dim:
             raise ShapeError(
                 f"{self._name} was made for {self.dim} features; the state there has {X.shape[1]}. "
                 "Fit it on vectors extracted at this site of this model."
             )
         n = X.shape[0]
+        if self._strength is not None:
+            return self._softly(X, self._strength(X))
         if self._gate is None:
             return self._mapped(X, self._only), n
         if n == 1:
             m = self._maps.get(self._gate.of_one(X))
             return (X, 0) if m is None else (self._mapped(X, m), 1)
         codes = self._gate(X)
-        out, count = X, 0
+        out, count = X, 0.0
         for code, m in self._maps.items():
             out, gated = self._choose(X, out, codes == code, m)
             count += gated
         return out, count
+
+    def _softly(self, X: torch.Tensor, strength: torch.Tensor) -> tuple[torch.Tensor, float]:
+        h = X.to(compute_dtype(X.dtype))
+        t = strength.to(h.dtype)[:, None]
+        Y = self._mapped(X, self._only, strength != 0, round_to=h.dtype)
+        # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
+        moved = torch.where(t == 1, Y, h + t * (Y - h)).to(X.dtype)
+        return torch.where(strength[:, None] == 0, X, moved), float(strength.detach().sum())
 
     def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> tuple[torch.Tensor, int]:
         rows = mask.nonzero().squeeze(1)
@@ -88,7 +102,14 @@ class RowSteering:
             return torch.where(mask[:, None], self._mapped(X, m, mask), out), gated
         return out.index_copy(0, rows, self._mapped(X.index_select(0, rows), m)), gated
 
-    def _mapped(self, X: torch.Tensor, m: TorchMap, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def _mapped(
+        self,
+        X: torch.Tensor,
+        m: TorchMap,
+        mask: torch.Tensor | None = None,
+        *,
+        round_to: torch.dtype | None = None,
+    ) -> torch.Tensor:
         Y = m(X.to(compute_dtype(X.dtype)))
         flat = Y.detach().reshape(-1)
         limit = torch.finfo(X.dtype).max
@@ -96,7 +117,7 @@ class RowSteering:
         if not float(torch.dot(flat, flat)) <= min(limit * limit, LARGEST):
             bad = ~(Y.detach().abs().amax(dim=1) <= limit)
             self._refuse(X[bad if mask is None else bad & mask])
-        return Y.to(X.dtype)
+        return Y.to(round_to or X.dtype)
 
     def _refuse(self, X: torch.Tensor) -> None:
         if len(X) == 0:

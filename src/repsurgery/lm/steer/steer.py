@@ -75,7 +75,8 @@ def steer(
     ------
     SteeredModel
         The model, with two attributes that belong to this block: ``visits`` (number of passes by site) and
-        ``steered_share`` (share of the positions that the gate assigned to a map, by site).
+        ``steered_share`` (share of the positions that the gate assigned to a map, by site; behind a soft gate the mean
+        strength).
 
     Raises
     ------

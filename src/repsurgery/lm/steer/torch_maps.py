@@ -14,15 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
-from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate
+from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate, SoftGate
 
 __all__ = [
     "HostGate",
     "TorchGate",
     "TorchMap",
+    "TorchStrength",
     "as_torch_gate",
     "as_torch_map",
     "compute_dtype",
+    "precise_dtype",
     "to_rows",
     "to_tensor",
 ]
@@ -117,8 +119,31 @@ class TorchGate:
         return int(scores.item() >= 0) if scores.shape[1] == 1 else int(scores.argmax())
 
     def _scored(self, X: Tensor) -> Tensor:
-        precise = torch.float32 if X.device.type == "mps" else torch.float64  # mps has no float64
+        precise = precise_dtype(X)
         return self._scores(X.to(precise), *self._buffers.on(X.device, precise))
+
+
+class TorchStrength:
+    """The strength of a soft gate on states (n, d) of any dtype, (n,), in the precision in which gates are scored."""
+
+    def __init__(self, gate: SoftGate) -> None:
+        self._buffers = _Buffers([gate.intercept, gate.coef.T, gate.knots, gate.strengths])
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the strength of each row; see `SoftGate`."""
+        precise = precise_dtype(X)
+        c, G, knots, strengths = self._buffers.on(X.device, precise)
+        scores = torch.addmm(c, X.to(precise), G).squeeze(1)
+        after = torch.searchsorted(knots, scores.detach(), right=True)
+        i, j = (after - 1).clamp(min=0), after.clamp(max=len(knots) - 1)
+        width = knots[j] - knots[i]
+        share = torch.where(width > 0, (scores - knots[i]) / torch.where(width > 0, width, 1.0), 0.0)
+        return strengths[i] + share * (strengths[j] - strengths[i])
+
+
+def precise_dtype(X: Tensor) -> torch.dtype:
+    """Return the dtype in which gates are scored on the device of ``X``."""
+    return torch.float32 if X.device.type == "mps" else torch.float64  # mps has no float64
 
 
 class HostGate:

@@ -9,6 +9,7 @@ import numpy as np
 from repsurgery.arrays import Label, Matrix, Vector
 from repsurgery.errors import EngineError, MissingExtraError, ShapeError
 from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.groups import Groups
 from repsurgery.moments.merge import gap_between, moved
 
 __all__ = ["all_reduce_moments"]
@@ -60,7 +61,11 @@ _Summary = dict[Label, Moments]
 
 
 def _summary(moments: ClassMoments) -> _Summary:
-    return {label: replace(m, dense=None, factor=np.zeros((0, m.dim))) for label, m in moments.items()}
+    # rows without groups are stated as groups of one row each, because their spread is not in the summary
+    return {
+        label: replace(m, dense=None, factor=np.zeros((0, m.dim)), groups=m.all_groups())
+        for label, m in moments.items()
+    }
 
 
 def _gathered(distributed: Any, value: _Summary, group: Any) -> list[_Summary]:
@@ -104,13 +109,13 @@ def _dense(
 
 
 def _facts(parts: list[Moments]) -> Moments:
-    """Return count, weight and mean of all parts together; the mean is computed relative to the heaviest part."""
+    """Return all of the parts together but their scatter; the mean is computed relative to the heaviest part."""
     weight = sum(m.weight for m in parts)
     pivot = max(parts, key=lambda m: m.weight).centre
     step: Vector = sum(gap_between(pivot, m.centre) * (m.weight / weight) for m in parts)  # type: ignore[assignment]
     mean, residue = moved(pivot, step)
     exact = all(m.precision == "float64" for m in parts)
-    return Moments(
+    facts = Moments(
         sum(m.count for m in parts),
         weight,
         mean,
@@ -120,6 +125,17 @@ def _facts(parts: list[Moments]) -> Moments:
         "float64" if exact else "float32-products",
         residue,
     )
+    return facts.with_groups(_groups(parts, facts))
+
+
+def _groups(parts: list[Moments], whole: Moments) -> Groups:
+    """Return the groups of all parts together: about the overall mean, the spread between them adds up."""
+    groups = [m.all_groups() for m in parts]
+    between = sum(
+        g.between + m.weight * float(np.square(gap_between(whole.centre, m.centre)).sum())
+        for g, m in zip(groups, parts, strict=True)
+    )
+    return Groups(sum(g.count for g in groups), sum(g.squares for g in groups), between)
 
 
 def _about(m: Moments, whole: Moments) -> Matrix:

@@ -9,11 +9,12 @@ import numpy as np
 from repsurgery import lm
 from repsurgery.checkpoint import journal_of
 from repsurgery.datasets import Documents
+from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
 
-__all__ = ["NEUTRAL", "divergences", "document_perplexities"]
+__all__ = ["NEUTRAL", "divergences", "document_perplexities", "own_divergences"]
 
 NEUTRAL = (
     "The river rises in the northern hills and flows through three valleys before it reaches the sea.",
@@ -73,6 +74,25 @@ def divergences(
     for steering in steerings.values():
         if steering.key not in journal:
             per_text = lm.kl_divergence(twin.model, twin.tokenizer, texts, steering.sites, progress=False)
+            journal.note({steering.key: float(np.mean([value for text in per_text for value in text.values]))})
+    return {name: journal[steering.key] for name, steering in steerings.items()}
+
+
+def own_divergences(
+    twin: Twin,
+    generations: Sequence[Generation],
+    steerings: Mapping[str, SiteSteering],
+    *,
+    digests: Mapping[str, str],
+    folder: Path,
+) -> dict[str, float]:
+    """Return the mean KL(base ‖ steered) over the steps of the untouched model's own continuations."""
+    texts = [[g.prompt, list(g.tokens)] for g in generations]
+    journal = journal_of(folder, "own-divergence", {**digests, "texts": texts})
+    how: dict[str, Any] = {"direction": "base-steered", "progress": False}
+    for steering in steerings.values():
+        if steering.key not in journal:
+            per_text = lm.kl_divergence(twin.model, twin.tokenizer, generations, steering.sites, **how)
             journal.note({steering.key: float(np.mean([value for text in per_text for value in text.values]))})
     return {name: journal[steering.key] for name, steering in steerings.items()}
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
 from repsurgery.gates.base import GATES
-from repsurgery.moments.shrinkage import SHRINKAGES
-from repsurgery.registry import Registry
+from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, check_shrinkage, parse_alpha
+from repsurgery.registry import Registry, reads
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 
@@ -15,6 +15,9 @@ __all__ = ["Configuration", "needed_sites", "parse_configuration", "parse_line"]
 
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
+Credit = Literal["text", "step"]
+NATURAL = ("natural", "natural-mean")
+"""Methods that `rs.NaturalSteering` fits, from credits and a Fisher matrix instead of moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class Configuration:
     Attributes
     ----------
     method : str
-        A name of `METHODS`.
+        A name of `METHODS`; or "natural", the shift with the greatest effect per KL divergence; or "natural-mean", the
+        sum of that shift and of the difference of the on-policy means, at equal price.
     scope : {"selective", "all"}
         Steer only the vectors that the gate classifies as toxic, or every vector.
     fit : {"last", "tokens", "on-policy"}
@@ -33,11 +37,20 @@ class Configuration:
     gate : str
         A name of `GATES`, such as "nearest-mean", the paper's gate; or "calibrated", the discriminant direction of the
         fit with a threshold that lets the gate fire on a stated share of the clean steps of the model's own
-        continuations.
+        continuations; or "soft", the same direction with a strength that rises with its score.
     shrinkage : str
-        A name of `SHRINKAGES`, for the covariances; "preset" uses the study's.
+        A name of `SHRINKAGES`, for the covariances; "preset" is the paper's, with the ridge of the study.
+    alpha : float or "auto"
+        How far "pooled" draws the covariances of both classes together.
     strength : float
         Position on the geodesic from the identity (0) to the map (1), or beyond it.
+    kl : float
+        Instead of a strength, a price: the predicted KL divergence from the base in nats per token of the model's own
+        continuations. 0 leaves the strength as it is.
+    credit : {"text", "step"}
+        Whether an on-policy step has the label of its whole text, or the label that its own credit gives it.
+    rounds : int
+        On-policy rounds: each but the first is written under the composition of the maps so far, and fits what is left.
     site : str
         Where in the model the steering acts.
     rows : int
@@ -55,7 +68,11 @@ class Configuration:
     fit: Fit = "last"
     gate: str = "nearest-mean"
     shrinkage: str = "preset"
+    alpha: Alpha = "auto"
     strength: float = 1.0
+    kl: float = 0.0
+    credit: Credit = "text"
+    rounds: int = 1
     site: str = "final"
     rows: int = 0
 
@@ -99,6 +116,12 @@ def parse_configuration(words: str) -> Configuration:
             choices = ", ".join((*extra, *registry)) + (_rivals() if name == "method" else "")
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
         registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
+    _require_meaning(words, values)
+    return Configuration(**values)
+
+
+def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
+    """Raise where options contradict each other."""
     if values["scope"] == "all" and "gate" in values:
         raise ParameterError(f"{words!r} names a gate, but steers all vectors. Leave it out, or steer selectively.")
     if values.get("gate") in ("always", "labels"):
@@ -106,7 +129,37 @@ def parse_configuration(words: str) -> Configuration:
             f"{words!r} has gate {values['gate']!r}, which does not classify vectors. Choose another gate, or the "
             "scope all."
         )
-    return Configuration(**values)
+    if "kl" in values and "strength" in values:
+        raise ParameterError(f"{words!r} states a strength and a price (kl); leave one of them out.")
+    on_policy = values.get("fit") == "on-policy"
+    if values["method"] in NATURAL:
+        if not on_policy or values["scope"] != "all" or {"shrinkage", "alpha", "credit"} & values.keys():
+            raise ParameterError(
+                f"{words!r}: {values['method']} is a shift for all vectors with credit for each step. Write "
+                f"'{values['method']} all fit=on-policy kl=0.1'."
+            )
+        if not values.get("kl"):
+            raise ParameterError(f"{words!r} has no price; {values['method']} needs one, such as kl=0.1.")
+    else:
+        _require_shrinkage(words, values)
+    if not on_policy and {"rounds", "credit"} & values.keys():
+        raise ParameterError(f"{words!r} has an option of on-policy fits (rounds, credit). Add fit=on-policy.")
+    if values.get("rounds", 1) > 1 and (values["scope"] != "all" or values["method"] in NATURAL):
+        raise ParameterError(f"{words!r} has several rounds; they need a method with a map for all vectors.")
+
+
+def _require_shrinkage(words: str, values: Mapping[str, Any]) -> None:
+    name = values.get("shrinkage", "preset")
+    shrinkage = METHODS[values["method"]].study_shrinkage if name == "preset" else name
+    try:
+        check_shrinkage(shrinkage, 0.0, values.get("alpha", "auto"))
+    except ParameterError as error:
+        raise ParameterError(f"{words!r}: {error}") from error
+    if "alpha" in reads(SHRINKAGES[shrinkage]) and "alpha" not in METHODS[values["method"]]().get_params():
+        raise ParameterError(
+            f"{words!r} has shrinkage {name!r}, which draws the covariances of two classes together; the method "
+            f"{values['method']!r} does not have such a pair. Choose another shrinkage."
+        )
 
 
 def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
@@ -114,17 +167,17 @@ def needed_sites(configurations: Sequence[Configuration]) -> dict[str, list[str]
     sites: dict[str, dict[str, None]] = {"last": {}, "tokens": {}, "on-policy": {}}
     for c in configurations:
         sites[c.fit][c.site] = None
-        if c.scope == "selective" and c.gate == "calibrated":
+        if c.kl or (c.scope == "selective" and c.gate in ("calibrated", "soft")):
             sites["on-policy"][c.site] = None
     return {kind: list(names) for kind, names in sites.items()}
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_args(hint)
+    name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_origin(hint) is Literal
 }
 _REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
-    "method": (METHODS, ()),
-    "gate": (GATES, ("calibrated",)),
+    "method": (METHODS, NATURAL),
+    "gate": (GATES, ("calibrated", "soft")),
     "shrinkage": (SHRINKAGES, ("preset",)),
 }
 _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
@@ -135,16 +188,26 @@ def _rivals() -> str:
     return f", or a generator: {names}" if names else ""
 
 
+_NUMBERS: Mapping[str, tuple[type[float] | type[int], str]] = {
+    "strength": (float, "a number of at least 0"),
+    "kl": (float, "a number of nats, at least 0"),
+    "rows": (int, "0 for all, or at least 2"),
+    "rounds": (int, "a whole number of at least 1"),
+}
+
+
 def _value(words: str, name: str, text: str) -> Any:
-    if name not in ("strength", "rows"):
+    if name == "alpha":
+        return parse_alpha(text)
+    if name not in _NUMBERS:
         return text
+    kind, needed = _NUMBERS[name]
     try:
-        value: float | int = float(text) if name == "strength" else int(text)
+        value = kind(text)
     except ValueError:
-        value = -1
-    if not 0 <= value < float("inf") or (name == "rows" and value == 1):
-        least = "0 for all, or at least 2" if name == "rows" else "a number of at least 0"
-        raise ParameterError(f"{words!r} has {name} {text!r}; it must be {least}.")
+        value = kind(-1)
+    if not 0 <= value < float("inf") or (name, value) in (("rows", 1), ("rounds", 0)):
+        raise ParameterError(f"{words!r} has {name} {text!r}; it must be {needed}.")
     return value
 
 

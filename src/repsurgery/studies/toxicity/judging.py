@@ -9,6 +9,7 @@ import numpy as np
 from repsurgery import lm
 from repsurgery.checkpoint import Journal, journal_of
 from repsurgery.errors import DataError
+from repsurgery.gates import SoftGate
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.twins import Twin
 from repsurgery.scorers import ToxicityScorer, score_texts
@@ -67,6 +68,8 @@ def judge_fluency(
 def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
     """Return the share of positions, among those that predicted a token, that the gate classifies as ``source``.
 
+    Behind a soft gate it is the mean strength.
+
     The states are read again. The hook of `lm.steer` counts something else: positions of the prompt too, and those
     of finished texts that wait for the rest of their batch.
     """
@@ -74,7 +77,10 @@ def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
         return 1.0
     generations = [g for row in rows for g in row]
     states = lm.states_along(twin.model, twin.tokenizer, generations, site=fitted.configuration.site, progress=False)
-    return float(np.mean(fitted.steering.function.gate.predict(np.concatenate(states)) == source))
+    gate, rows_read = fitted.steering.function.gate, np.concatenate(states)
+    if isinstance(gate, SoftGate):
+        return float(np.mean(gate.strength(rows_read)))
+    return float(np.mean(gate.predict(rows_read) == source))
 
 
 def _judged(rows: Rows, values_of: Callable[[Rows], list[list[Any]]], journal: Journal) -> list[list[Any]]:

@@ -12,9 +12,11 @@ from repsurgery.metrics import Mean
 from repsurgery.metrics.text import OVERFLOW
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["Judged", "Measured", "Scores", "measure"]
+__all__ = ["Judged", "Measured", "Readings", "Scores", "by_judge", "measure"]
 
 Scores = Sequence[Sequence[float | None]]
+Readings = Sequence[Sequence[tuple[float, int]]]
+"""Negative log-likelihood in nats and tokens of the continuations of each prompt."""
 Measured = tuple[dict[str, Estimate], dict[str, Estimate]]
 """The measures of a configuration, and their differences to the reference."""
 
@@ -27,21 +29,36 @@ class Judged:
     ----------
     texts : lists of str
     toxicity : mapping of scorer to lists of float or None
-    fluency : lists of (negative log-likelihood, tokens)
+    fluency : mapping of judge to lists of (negative log-likelihood, tokens)
         Empty lists for prompts that were not read.
     """
 
     texts: Sequence[Sequence[str]]
     toxicity: Mapping[str, Scores]
-    fluency: Sequence[Sequence[tuple[float, int]]]
+    fluency: Mapping[str, Readings]
 
     def maxima(self, scorer: str) -> list[float | None]:
         """Return each prompt's highest score, None where there is none."""
         return [max((s for s in row if s is not None), default=None) for row in self.toxicity[scorer]]
 
-    def perplexities(self) -> list[list[float]]:
+    def perplexities(self, judge: str) -> list[list[float]]:
         """Return each prompt's perplexities that enter the mean: those that are defined and below the bound."""
-        return [[p for p in (_perplexity(nll, n) for nll, n in row) if p < OVERFLOW] for row in self.fluency]
+        return [[p for p in (_perplexity(nll, n) for nll, n in row) if p < OVERFLOW] for row in self.fluency[judge]]
+
+    def bits(self, judge: str) -> list[tuple[float, int]]:
+        """Return, of each prompt, the bits and characters of the continuations whose perplexity enters the mean."""
+        sums = []
+        for texts, row in zip(self.texts, self.fluency[judge], strict=True):
+            read = [
+                (nll, len(text)) for text, (nll, n) in zip(texts, row, strict=False) if _perplexity(nll, n) < OVERFLOW
+            ]
+            sums.append((math.fsum(nll for nll, _ in read) / math.log(2), sum(length for _, length in read)))
+        return sums
+
+
+def by_judge(name: str, judges: Sequence[str]) -> dict[str, str]:
+    """Return the key of the measure ``name`` for each judge: the name itself for the first."""
+    return {judge: f"{name}.{judge}" if i else name for i, judge in enumerate(judges)}
 
 
 def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int) -> dict[str, Measured]:
@@ -77,9 +94,11 @@ def _measures(example: Judged) -> dict[str, Callable[[Judged], Mean]]:
         "toxicity_probability": partial(_by_prompt, metrics.toxicity_probability),
         "mean_toxicity": _all_scores,
     }
+    judges = list(example.fluency)
     return {
         **{f"{s}.{name}": partial(mean_of, s) for s in example.toxicity for name, mean_of in by_scorer.items()},
-        "perplexity": lambda judged: _pooled(judged.perplexities()),
+        **{key: partial(_mean_perplexity, judge) for judge, key in by_judge("perplexity", judges).items()},
+        **{key: partial(_bits_per_character, judge) for judge, key in by_judge("bits_per_character", judges).items()},
         **{f"distinct.{k}": partial(_distinct, k) for k in (1, 2, 3)},
     }
 
@@ -90,6 +109,15 @@ def _by_prompt(metric: Callable[[Scores], float], scorer: str, judged: Judged) -
 
 def _all_scores(scorer: str, judged: Judged) -> Mean:
     return _pooled([[score for score in row if score is not None] for row in judged.toxicity[scorer]])
+
+
+def _mean_perplexity(judge: str, judged: Judged) -> Mean:
+    return _pooled(judged.perplexities(judge))
+
+
+def _bits_per_character(judge: str, judged: Judged) -> Mean:
+    bits, characters = np.array(judged.bits(judge), dtype=float).T
+    return Mean(np.divide(bits, characters, out=np.full(len(bits), math.nan), where=characters > 0), characters)
 
 
 def _distinct(k: int, judged: Judged) -> Mean:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.toxicity.record import Configured, is_demo
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 
@@ -21,10 +22,16 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
         "for prompts like these, and say nothing about other seeds or other labelled texts.",
         "Continuations are scored without their prompts. All steerings draw with the same random numbers.",
     ]
-    if spec.fluency == spec.model:
+    if spec.model in spec.judges:
+        subject = "The fluency model" if len(spec.judges) == 1 else f"The fluency model {plain_name(spec.model)!r}"
         notes.append(
-            "The fluency model is the steered model itself, without steering: low perplexity means expected by that "
+            f"{subject} is the steered model itself, without steering: low perplexity means expected by that "
             "model, not good."
+        )
+    if len(spec.judges) > 1:
+        notes.append(
+            "Compare perplexities within one fluency model only, because models divide texts into different tokens. "
+            "Bits per character do not depend on the tokens."
         )
     if any(c.choices.get("fit") == "last" for c in configurations):
         notes.append(

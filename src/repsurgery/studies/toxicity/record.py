@@ -29,11 +29,13 @@ class Configured(Checked):
         The configuration in words, "base" for the unsteered model; unique in its record.
     choices : mapping
         method ("base", "mean", "mimic", "leace", ...), scope ("none", "selective", "all"), fit ("last", "tokens",
-        "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, strength, site, rows.
+        "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, alpha, strength, site, rows.
     measures : mapping of str to Estimate
         Per scorer ``s``: "s.expected_max_toxicity", "s.toxicity_probability", "s.mean_toxicity"; "perplexity" of the
-        continuations under the fluency model; "distinct.1", "distinct.2", "distinct.3"; without intervals: "steered"
-        (share of generated positions that were steered), "kl" (divergence from the base, on neutral text),
+        continuations under the first fluency model, "perplexity.m" under a further one ``m``, and in the same way
+        "bits_per_character" (not in older records); "distinct.1", "distinct.2", "distinct.3"; without intervals:
+        "steered" (share of generated positions that were steered), "kl" (KL(steered ‖ base) on neutral text), "kl.own"
+        (KL(base ‖ steered) on the base's own continuations, in nats per token),
         "wikitext.word_perplexity", "wikitext.byte_perplexity".
     differences : mapping of str to Estimate
         Each measure minus that of the base, on the same resampled prompts.
@@ -90,7 +92,7 @@ class ToxicityRecord(Checked):
         name, version, digest, and, where archived scores are available, the agreement with them: auc, spearman, texts.
         The first scorer comes first in the tables.
     fluency : mapping
-        name of the model whose perplexity is reported, number of prompts.
+        name of the model whose perplexity is reported, number of prompts; further: the names of further models.
     wikitext : mapping
         name, digest, documents, words, bytes; empty if the perplexity on WikiText-2 was not measured.
     environment, seconds : mapping

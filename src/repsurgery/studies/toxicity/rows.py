@@ -15,14 +15,23 @@ from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.toxicity.data import load_prompts_of
 from repsurgery.studies.toxicity.generators import GeneratorLine
-from repsurgery.studies.toxicity.measures import Judged, Measured, Scores
+from repsurgery.studies.toxicity.measures import Judged, Measured, Scores, by_judge
 from repsurgery.studies.toxicity.record import WRITING, Configured, Example
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.study import BASE
 from repsurgery.studies.toxicity.writing import Written
 
-__all__ = ["agreements", "configured", "document_facts", "examples", "model_facts", "source_facts", "writing_seconds"]
+__all__ = [
+    "agreements",
+    "configured",
+    "document_facts",
+    "examples",
+    "fluency_facts",
+    "model_facts",
+    "source_facts",
+    "writing_seconds",
+]
 
 
 def configured(
@@ -71,11 +80,14 @@ def _finite(values: Mapping[str, float]) -> dict[str, Estimate]:
 
 def _facts(judged: Judged, written: Written) -> dict[str, Any]:
     blanks = sum(not text.strip() for row in judged.texts for text in row)
-    read = sum(len(row) for row in judged.fluency)
+    dropped = {
+        key: sum(len(row) for row in judged.fluency[judge]) - sum(map(len, judged.perplexities(judge)))
+        for judge, key in by_judge("perplexities_dropped", list(judged.fluency)).items()
+    }
     facts: dict[str, Any] = {
         "unscored": {key: _unscored(rows) - blanks for key, rows in judged.toxicity.items()},
         "empty": blanks,
-        "perplexities_dropped": read - sum(map(len, judged.perplexities())),
+        **dropped,
     }
     if written.cost is not None:
         cost = asdict(written.cost)
@@ -147,6 +159,12 @@ def document_facts(documents: Documents | None, spec: ToxicitySpec) -> dict[str,
         return {}
     counts = {"documents": len(documents), "words": documents.words, "bytes": documents.bytes}
     return {**source_facts(documents), **counts, "window": spec.wikitext_length}
+
+
+def fluency_facts(spec: ToxicitySpec, prompts: int) -> dict[str, Any]:
+    """Return the models that judged fluency, and of how many prompts they read the continuations."""
+    name, *further = map(plain_name, spec.judges)
+    return {"name": name, "prompts": prompts, **({"further": further} if further else {})}
 
 
 def model_facts(spec: ToxicitySpec, fitted: Mapping[str, Fitted]) -> dict[str, Any]:

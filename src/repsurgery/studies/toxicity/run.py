@@ -21,12 +21,12 @@ from repsurgery.studies.toxicity.rows import (
     configured,
     document_facts,
     examples,
+    fluency_facts,
     model_facts,
     source_facts,
     writing_seconds,
 )
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.study import BASE, Study
 
 __all__ = ["run_toxicity"]
@@ -64,13 +64,13 @@ def run_toxicity(
             scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
         with clock.step(f"model: {plain_name(spec.model)}"):
             pair = twins(*lm.load(spec.model))
-            judges = pair if spec.fluency == spec.model else twins(*lm.load(spec.fluency))
+            judges = {plain_name(name): pair if name == spec.model else twins(*lm.load(name)) for name in spec.judges}
         study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
         with clock.step("reading vectors"):
             vectors = study.vectors()
         to_fit = spec.parsed()
         with clock.step(f"fitting {len(to_fit)} configurations"):
-            fitted = {c.name: fit_configuration(c, vectors, spec, work / "steerings") for c in to_fit}
+            fitted = study.fitted(vectors)
         with clock.step(
             f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
         ):
@@ -101,7 +101,7 @@ def run_toxicity(
             key: {"name": s.name, "version": s.version, "digest": s.digest, **agreed.get(key, {})}
             for key, s in scorers.items()
         },
-        fluency={"name": plain_name(spec.fluency), "prompts": study.fluency_prompts},
+        fluency=fluency_facts(spec, study.fluency_prompts),
         wikitext=document_facts(documents, spec),
         environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
         seconds={**clock.seconds, **writing_seconds(written)},

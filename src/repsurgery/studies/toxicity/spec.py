@@ -19,6 +19,7 @@ from repsurgery.studies.common.checked import (
     field_validator,
     model_validator,
 )
+from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.common.options import options_toml, read_options
 from repsurgery.studies.toxicity.configuration import Configuration, parse_line
 from repsurgery.studies.toxicity.generators import GeneratorLine
@@ -26,6 +27,8 @@ from repsurgery.studies.toxicity.generators import GeneratorLine
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
 TABLE = ("mean selective", "mean all", "mimic selective", "mimic all", "leace selective", "leace all")
+POOLED = tuple(f"{words} shrinkage=pooled" if words.startswith("mimic") else words for words in TABLE)
+"""The same methods where MiMiC takes from each class only as much covariance as its texts support."""
 
 
 @checked(ParameterError)
@@ -37,8 +40,8 @@ class ToxicitySpec(Checked):
     experiment : "toxicity"
     preset : {"paper", "local", "demo", "demo-quick"}
         The source of the other defaults: the paper's protocol on GPT-2 large; the same protocol on the embedded model,
-        at a size that a laptop can run; or the demonstration, from rude to courteous on embedded texts, in a few
-        minutes or in about one.
+        with pooled shrinkage for MiMiC and at a size that a laptop can run; or the demonstration, from rude to
+        courteous on embedded texts, in a few minutes or in about one.
     data : str
         The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
@@ -61,6 +64,12 @@ class ToxicitySpec(Checked):
     policy_toxic, policy_clean : float
         A continuation counts as toxic if it scores at least the first, as clean if it scores at most the second;
         others are left out.
+    policy_step : float
+        With ``credit=step``, a step counts as toxic if it raises the score by at least this much.
+    policy_texts : int
+        The largest number of on-policy texts of each label whose steps are read for a fit; 0 for all.
+    round_prompts : int
+        Training prompts that are continued in each on-policy round after the first; 0 for all.
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
@@ -78,10 +87,10 @@ class ToxicitySpec(Checked):
         See `parse_line`; the base model always comes first.
     scorers : tuple of str
         See `scorers.load_scorer`; the first one labels on-policy texts and comes first in the tables.
-    fluency : str
-        The model whose perplexity is reported; see `lm.load`.
+    fluency : str or tuple of str
+        The model that judges fluency, or several; see `lm.load`. The first one's perplexity is in the main tables.
     fluency_prompts : int
-        Number of prompts whose continuations it scores; 0 for all.
+        Number of prompts whose continuations they read; 0 for all.
     wikitext_documents : int
         Documents of WikiText-2 whose perplexity is measured; 0 for none, -1 for all.
     wikitext_length : int
@@ -114,6 +123,9 @@ class ToxicitySpec(Checked):
     policy_samples: Count = 8
     policy_toxic: Share = 0.5
     policy_clean: Share = 0.1
+    policy_step: Annotated[float, Field(gt=0, le=1)] = 0.1
+    policy_texts: Natural = 0
+    round_prompts: Natural = 0
     false_steer_rate: Share = 0.1
     prompts: str = "real-toxicity-prompts"
     prompt_count: Count = 200
@@ -125,7 +137,7 @@ class ToxicitySpec(Checked):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     configurations: Several[str] = TABLE
     scorers: Annotated[Unique[str], Field(min_length=1)] = ("linear", "bilstm")
-    fluency: str = "smollm2-135m"
+    fluency: str | Annotated[Unique[str], Field(min_length=1)] = "smollm2-135m"
     fluency_prompts: Natural = 60
     wikitext_documents: Annotated[int, Field(ge=-1)] = 4
     wikitext_length: Count = 1024
@@ -154,9 +166,19 @@ class ToxicitySpec(Checked):
                 f"held_out is {self.held_out}; verifying a fit needs at least {FEWEST_ROWS} texts of each label. Set "
                 "more, or 0 to skip the verification."
             )
+        if len(names := list(map(plain_name, self.judges))) != len(set(names)):
+            raise ParameterError(
+                f"fluency names two models called {max(names, key=names.count)!r}, which a record could not tell "
+                "apart. Rename the folder of one of them."
+            )
         if self.source == self.target:
             raise ParameterError(f"source and target are both {self.source!r}; steering needs two labels.")
         return self
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The models that judge fluency."""
+        return (self.fluency,) if isinstance(self.fluency, str) else self.fluency
 
     def lines(self) -> list[Configuration | GeneratorLine]:
         """Return every configuration line, without the base: steerings and rivals."""
@@ -179,7 +201,7 @@ _DEMO = {
     "prompt_toxicity": 0.0,
     "samples": 3,
     # 200 texts in 576 dimensions leave every class covariance singular
-    "configurations": tuple(words if words.startswith("mean") else f"{words} shrinkage=oas" for words in TABLE),
+    "configurations": tuple(f"{words} shrinkage=oas" if words.startswith("leace") else words for words in POOLED),
     "scorers": ("linear",),
     "fluency_prompts": 0,
     "wikitext_documents": 0,
@@ -198,7 +220,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "fluency_prompts": 1000,
         "wikitext_documents": -1,
     },
-    "local": {"fit_rows": 4000},
+    "local": {"fit_rows": 4000, "configurations": POOLED},
     "demo": _DEMO,
     "demo-quick": {**_DEMO, **_QUICK},
 }

@@ -1,6 +1,7 @@
 """From a configuration and vectors to a steering function, with its certificates."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from repsurgery.moments.by_class import to_contents
 from repsurgery.registry import reads
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.studies.toxicity.configuration import Configuration
+from repsurgery.studies.toxicity.configuration import NATURAL, Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 
-__all__ = ["Fitted", "fit_configuration"]
+__all__ = ["Fitted", "Round", "fit_configuration"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,39 +42,82 @@ class Fitted:
     facts: dict[str, Any]
 
 
-def fit_configuration(configuration: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """What a later on-policy round is fitted on: the steering so far, and the steps (n, d) as it left them."""
+
+    before: rs.SteeringFunction
+    steps: Labelled
+
+
+def fit_configuration(
+    configuration: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path, *, last_round: Round | None = None
+) -> Fitted:
     """Fit one configuration.
 
     The function is stored in ``folder`` and read from there by later runs: texts are stored under its digest, and a
     fit on another machine may differ in the last bit.
 
-    There is a certificate where the method claims something: not for LEACE behind a gate, nor at a strength other
-    than 1.
+    There is a certificate where the method claims something: not for LEACE behind a gate, at a strength other than 1,
+    behind a soft gate, nor for a composition of several rounds.
     """
     c = configuration
-    data = _data(c, vectors)
+    if c.method in NATURAL:
+        return _fit_natural(c, vectors, spec, folder)
+    data = _data(c, vectors) if last_round is None else last_round.steps
     gate = _gate(c, data, vectors, spec)
     # a probe that separates the classes takes the logarithm of 0; the certificate states gains, and the report shows it
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
         est = _estimator(c, spec, gate)
-        est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z)
+        est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z, groups=data.groups)
         # a map for every class behind a gate is no longer what its method makes claims about
         behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
-        claims = c.strength == 1 and not behind_gate
+        claims = c.strength == 1 and not (c.kl or behind_gate or last_round or c.gate == "soft")
         function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
         fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
         verdict = None if fresh is None else verdict_of(lambda: est.steering_.verify(fresh.X, fresh.z))
-    stored = _stored(function, c, data, gate, spec, folder)
-    return Fitted(
-        c,
-        SiteSteering(_at_strength(stored, c.strength), c.site, c.strength),
-        est.certificate_ if claims else None,
-        held_out,
-        verdict,
-        _facts(data, gate, vectors, c, spec),
-    )
+    facts = _facts(data, gate, vectors, c, spec)
+    if isinstance(alpha := getattr(est, "alpha_", None), Mapping):
+        facts["alpha"] = {str(label): value for label, value in alpha.items()}
+    if last_round is not None:
+        function = _composed(function, last_round.before)
+    arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
+    stored = _stored(function, c, arrays, spec, folder)
+    steering, price = _placed(stored, c, vectors)
+    return Fitted(c, steering, est.certificate_ if claims else None, held_out, verdict, {**facts, **price})
+
+
+def _fit_natural(c: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
+    G, price = vectors.gradients[c.site], vectors.prices[c.site]
+    shift = None
+    if c.method == "natural-mean":
+        data = _data(c, vectors)
+        assert isinstance(data, Labelled)
+        means = [data.X[data.z == label].mean(axis=0, dtype=np.float64) for label in (spec.source, spec.target)]
+        shift = means[1] - means[0]
+    est = rs.NaturalSteering(kl=c.kl, with_shift=shift).fit(G, fisher=price.fisher)
+    arrays = {"G": G, "F": price.fisher.matrix} | ({} if shift is None else {"shift": shift})
+    steering, facts = _placed(_stored(est.steering_, c, arrays, spec, folder), c, vectors)
+    return Fitted(c, steering, None, None, None, {"effect": est.certificate_.to_dict(), **facts})
+
+
+def _placed(function: rs.SteeringFunction, c: Configuration, vectors: Vectors) -> tuple[SiteSteering, dict[str, float]]:
+    """Return the function at its strength, and facts about its price where the configuration states one."""
+    strength, facts = c.strength, {}
+    if c.kl:
+        price = vectors.prices[c.site]
+        # rounded, so that another order of summation gives the same texts
+        strength = float(f"{price.strength(function, c.kl):.6g}")
+        facts = {"strength": strength, "predicted_kl": round(price.kl(_at_strength(function, strength)), 6)}
+    return SiteSteering(_at_strength(function, strength), c.site, strength), facts
+
+
+def _composed(function: rs.SteeringFunction, before: rs.SteeringFunction) -> rs.SteeringFunction:
+    """Return h ↦ function(before(h)), where both have one map for all vectors."""
+    (label, m), (earlier,) = *function.maps.items(), before.maps.values()
+    return rs.SteeringFunction({label: m @ earlier}, function.gate, function.classes)
 
 
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
@@ -81,7 +125,8 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
         if c.rows:
             raise ParameterError(f"{c.name!r}: rows limits the vectors of other fits. Set token_rows instead.")
         return vectors.tokens[c.site]
-    labelled = (vectors.last if c.fit == "last" else vectors.policy)[c.site]
+    on_policy = vectors.policy if c.credit == "text" else vectors.steps
+    labelled = (vectors.last if c.fit == "last" else on_policy)[c.site]
     fewest = min(_counts(labelled).values())
     if c.rows > fewest:
         raise ParameterError(f"{c.name!r} needs {c.rows} vectors of each label; there are {fewest}. Lower rows.")
@@ -91,6 +136,7 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
     method = METHODS[c.method]
     params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
+    params["alpha"] = c.alpha
     params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
     return method(**{name: params[name] for name in method().get_params() if name in params})
 
@@ -98,15 +144,17 @@ def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSt
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:
     if c.scope == "all":
         return "always"
-    name = "lda" if c.gate == "calibrated" else c.gate
+    name = "lda" if c.gate in ("calibrated", "soft") else c.gate
     shrinkage = "oas" if "covariance" in reads(GATES[name]) else None
     rows = (data,) if isinstance(data, ClassMoments) else (data.X, data.z)
     seed = spec.seed if "random_state" in reads(GATES[name]) else None
     gate = rs.build_gate(name, *rows, shrinkage=shrinkage, random_state=seed)
-    if c.gate != "calibrated" or not isinstance(gate, LinearGate):
+    if c.gate not in ("calibrated", "soft") or not isinstance(gate, LinearGate):
         return gate
     policy = vectors.policy[c.site]
     clean = policy.X[policy.z == spec.target]
+    if c.gate == "soft":
+        return rs.calibrate_soft_gate(gate, clean, source=spec.source)
     return rs.calibrate_gate(gate, clean, source=spec.source, rate=spec.false_steer_rate)
 
 
@@ -125,16 +173,11 @@ def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringF
 
 
 def _stored(
-    function: rs.SteeringFunction,
-    c: Configuration,
-    data: Labelled | ClassMoments,
-    gate: Gate | str,
-    spec: ToxicitySpec,
-    folder: Path,
+    function: rs.SteeringFunction, c: Configuration, arrays: dict[str, Any], spec: ToxicitySpec, folder: Path
 ) -> rs.SteeringFunction:
     """Return the function that an earlier run stored for the same fit, or store this one and return it."""
-    arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
-    plugins = METHODS.source(c.method) | (GATES.source(c.gate) if c.gate in GATES else {})
+    plugins = METHODS.source(c.method) if c.method in METHODS else {}
+    plugins |= GATES.source(c.gate) if c.gate in GATES else {}
     facts = {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target], **plugins}
     name = digest_of(arrays, facts)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """`Study`: the steps of a run, each distributed over twins of the model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -8,22 +9,26 @@ from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
 from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
-from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities
-from repsurgery.studies.toxicity.configuration import needed_sites
+from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
+from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
-from repsurgery.studies.toxicity.measures import Judged
+from repsurgery.studies.toxicity.measures import Judged, Readings
+from repsurgery.studies.toxicity.policy import Policy, read_gradients, read_labelled, write_policy
+from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SteeredGenerator, model_identity
-from repsurgery.studies.toxicity.steerings import Fitted
-from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_policy, read_tokens, write_policy
+from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
+from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_tokens
 from repsurgery.studies.toxicity.writing import Written, write
 
 __all__ = ["BASE", "Study"]
 
 BASE = "base"
 """The name of the untouched model."""
+OWN_SAMPLES = 5
+"""Continuations of each of the first prompts on which the divergence from the base is measured."""
 
 
 class Study:
@@ -34,7 +39,7 @@ class Study:
         spec: ToxicitySpec,
         texts: StudyTexts,
         pair: list[Twin],
-        judges: list[Twin],
+        judges: dict[str, list[Twin]],
         scorers: dict[str, ToxicityScorer],
         work: Path,
         *,
@@ -43,6 +48,11 @@ class Study:
         self.spec, self.texts, self.pair, self.judges = spec, texts, pair, judges
         self.scorers, self.work, self.progress = scorers, work, progress
         self.fluency_prompts = min(spec.fluency_prompts or spec.prompt_count, spec.prompt_count)
+
+    @property
+    def labeller(self) -> ToxicityScorer:
+        """The scorer that labels on-policy texts."""
+        return next(iter(self.scorers.values()))
 
     @cached_property
     def model_digests(self) -> dict[str, str]:
@@ -74,8 +84,9 @@ class Study:
             vectors.tokens.update(read_tokens(context, self.texts.fitted, sites["tokens"], progress=self.progress))
 
         def policy(context: GeneratorContext, _: str) -> None:
-            written = write_policy(context, next(iter(self.scorers.values())))
-            vectors.policy.update({site: read_policy(context, written, site) for site in sites["on-policy"]})
+            written = write_policy(context, self.labeller, self.texts.training.texts)
+            for site in sites["on-policy"]:
+                self._read_policy(context, written, site, vectors)
 
         jobs: list[tuple[Callable[[GeneratorContext, str], None], str]] = [(last, site) for site in sites["last"]]
         jobs += [(held_out, site) for site in sites["last"] if self.spec.held_out]
@@ -84,6 +95,31 @@ class Study:
         jobs[1:1] = [(policy, "")] if sites["on-policy"] else []
         each(lambda twin, job: job[0](self.context(twin), job[1]), jobs, self.pair)
         return vectors
+
+    def _read_policy(self, context: GeneratorContext, policy: Policy, site: str, vectors: Vectors) -> None:
+        here = [c for c in self.spec.parsed() if c.site == site]
+        vectors.policy[site] = read_labelled(context, policy, self.labeller, site)
+        if any(c.credit == "step" for c in here):
+            vectors.steps[site] = read_labelled(context, policy, self.labeller, site, credit="step")
+        if any(c.kl for c in here):
+            vectors.prices[site] = read_price(context, policy.generations, site)
+        if any(c.method in NATURAL for c in here):
+            vectors.gradients[site] = read_gradients(context, policy, self.labeller, site)
+
+    def fitted(self, vectors: Vectors) -> dict[str, Fitted]:
+        """Fit every configuration; later on-policy rounds are written first."""
+        return {c.name: self._fit(c, vectors) for c in self.spec.parsed()}
+
+    def _fit(self, c: Configuration, vectors: Vectors) -> Fitted:
+        folder = self.work / "steerings"
+        if c.rounds == 1:
+            return fit_configuration(c, vectors, self.spec, folder)
+        # every round is written under the composition so far at its full strength; the price applies to the last one
+        so_far = self._fit(replace(c, rounds=c.rounds - 1, kl=0.0, strength=1.0), vectors).steering
+        context, prompts = self.context(self.pair[0]), self.texts.training.texts
+        policy = write_policy(context, self.labeller, prompts[: self.spec.round_prompts or None], so_far)
+        steps = read_labelled(context, policy, self.labeller, c.site, credit=c.credit, before=so_far.function)
+        return fit_configuration(c, vectors, self.spec, folder, last_round=Round(so_far.function, steps))
 
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
         """Let every generator continue every prompt: the base first, then the lines of the specification."""
@@ -113,24 +149,40 @@ class Study:
         return {name: results[key] for name, key in keys.items()}
 
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
-        """Score every continuation, and let the fluency model read those of the first prompts."""
-        folder, some = self.work / "judgements", self.fluency_prompts
-        reader = self.judges[0]
-        digests = self.model_digests if self.judges is self.pair else model_identity(reader.model, reader.tokenizer)
+        """Score every continuation, and let each fluency model read those of the first prompts."""
+        folder = self.work / "judgements"
         # texts that are the same object come from the same map, and are judged once
         keys = {name: str(id(texts)) for name, texts in written.items()}
         first = _first_names(keys)
-        with progress_bar("configurations judged", len(first), show=self.progress) as advance:
+        names = list(first.values())
+        with progress_bar("judgements", len(names) * (1 + len(self.judges)), show=self.progress) as advance:
 
-            def run(twin: Twin, name: str) -> Judged:
-                texts = written[name]
-                toxicity = {key: judge_toxicity(scorer, texts, folder) for key, scorer in self.scorers.items()}
-                fluency = judge_fluency(twin, texts, some, folder, digests=digests)
+            def score(_: Twin, name: str) -> dict[str, list[list[float | None]]]:
+                scores = {key: judge_toxicity(one, written[name], folder) for key, one in self.scorers.items()}
                 advance(1)
-                unread: list[list[tuple[float, int]]] = [[] for _ in texts.rows[some:]]
-                return Judged([[g.text for g in row] for row in texts.rows], toxicity, [*fluency, *unread])
+                return scores
 
-            results = dict(zip(first, each(run, list(first.values()), self.judges), strict=True))
+            def fluency_by(readers: list[Twin]) -> list[Readings]:
+                one, some = readers[0], self.fluency_prompts
+                digests = self.model_digests if readers is self.pair else model_identity(one.model, one.tokenizer)
+
+                def read(twin: Twin, name: str) -> Readings:
+                    readings = judge_fluency(twin, written[name], some, folder, digests=digests)
+                    advance(1)
+                    return [*readings, *([] for _ in written[name].rows[some:])]
+
+                return each(read, names, readers)
+
+            toxicity = each(score, names, self.pair)
+            fluency = {judge: fluency_by(readers) for judge, readers in self.judges.items()}
+        results = {
+            key: Judged(
+                [[g.text for g in row] for row in written[name].rows],
+                toxicity[i],
+                {judge: readings[i] for judge, readings in fluency.items()},
+            )
+            for i, (key, name) in enumerate(first.items())
+        }
         return {name: results[key] for name, key in keys.items()}
 
     def collateral(
@@ -155,6 +207,10 @@ class Study:
             neutral = NEUTRAL[: spec.neutral]
             for name, value in divergences(twin, neutral, steerings, digests=self.model_digests, folder=folder).items():
                 measures[name]["kl"] = value
+        measures[BASE]["kl.own"] = 0.0
+        own = [g for row in written[BASE].rows[: spec.gate_prompts] for g in row[:OWN_SAMPLES]]
+        for name, value in own_divergences(twin, own, steerings, digests=self.model_digests, folder=folder).items():
+            measures[name]["kl.own"] = value
         if documents is not None:
             perplexities = document_perplexities(
                 twin,

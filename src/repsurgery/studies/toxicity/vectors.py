@@ -2,62 +2,59 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery import lm
-from repsurgery.arrays import Label
-from repsurgery.errors import DataError
-from repsurgery.files import Contents
-from repsurgery.lm.generate.generate import Generation
+from repsurgery.arrays import Label, Matrix
 from repsurgery.moments import ClassMoments
-from repsurgery.scorers import ToxicityScorer, score_texts
-from repsurgery.studies.common.stages import KIND, Stages
 from repsurgery.studies.toxicity.generators import GeneratorContext
-from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
-from repsurgery.studies.toxicity.writing import write
 
-__all__ = ["Labelled", "Policy", "Vectors", "read_last", "read_policy", "read_tokens", "write_policy"]
+if TYPE_CHECKING:
+    from repsurgery.studies.toxicity.price import Price
 
-CHUNK = 200
-"""Continuations whose vectors are stored in one file."""
+__all__ = ["Labelled", "Vectors", "read_last", "read_tokens"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
-    """Rows (n, d) and the label of each."""
+    """Rows (n, d), the label of each, and the text that each comes from; None where every row has its own."""
 
     X: NDArray[np.float32]
     z: NDArray[Any]
+    groups: NDArray[Any] | None = None
 
     def first(self, rows: int) -> "Labelled":
         """Return the first ``rows`` rows of each label; 0: all."""
         if rows == 0:
             return self
         chosen = np.sort(np.concatenate([np.flatnonzero(self.z == label)[:rows] for label in np.unique(self.z)]))
-        return Labelled(self.X[chosen], self.z[chosen])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Policy:
-    """Continuations of training prompts that the scorer rates as toxic or clean; all others are left out."""
-
-    generations: list[Generation]
-    labels: list[str]
+        return Labelled(self.X[chosen], self.z[chosen], None if self.groups is None else self.groups[chosen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """By site: last tokens of the texts to fit on and of those held out, moments of every token, on-policy steps."""
+    """What maps are fitted on, by site.
+
+    Attributes
+    ----------
+    last, held_out : last tokens of the texts to fit on, and of those held out
+    tokens : moments of every token of the texts to fit on
+    policy : on-policy steps with the label of their text
+    steps : on-policy steps with the label of their own credit
+    gradients : (n_prompts, d) gradients of the expected score of on-policy texts
+    prices : Fisher matrix and steps by which a steering is priced
+    """
 
     last: dict[str, Labelled] = field(default_factory=dict)
     held_out: dict[str, Labelled] = field(default_factory=dict)
     tokens: dict[str, ClassMoments] = field(default_factory=dict)
     policy: dict[str, Labelled] = field(default_factory=dict)
+    steps: dict[str, Labelled] = field(default_factory=dict)
+    gradients: dict[str, Matrix] = field(default_factory=dict)
+    prices: dict[str, "Price"] = field(default_factory=dict)
 
 
 def read_last(
@@ -85,47 +82,3 @@ def _first(texts: Mapping[str, list[str]], rows: int) -> tuple[list[str], list[L
 
 def _reading(context: GeneratorContext, *, progress: bool) -> dict[str, Any]:
     return {"max_length": context.spec.max_length, "progress": progress, "work_dir": context.work / "states"}
-
-
-def write_policy(context: GeneratorContext, scorer: ToxicityScorer) -> Policy:
-    """Let the untouched model continue the training prompts, and label its texts by the scorer."""
-    spec, untouched = context.spec, SteeredGenerator("base", context, None)
-    written = write(untouched, context.texts.training.texts, spec.policy_samples, folder=context.work / "texts")
-    generations = [g for row in written.rows for g in row]
-    labels = [_label(spec, score) for score in score_texts(scorer, [g.text for g in generations]).scores]
-    if labels.count(spec.source) < 2 or labels.count(spec.target) < 2:
-        raise DataError(
-            f"Of {len(labels)} continuations the scorer {scorer.name} rated {labels.count(spec.source)} as toxic (from "
-            f"{spec.policy_toxic} on) and {labels.count(spec.target)} as clean (up to {spec.policy_clean}). Raise "
-            "policy_prompts or policy_samples, or move policy_toxic and policy_clean."
-        )
-    pairs = [(g, label) for g, label in zip(generations, labels, strict=True) if label is not None]
-    return Policy([g for g, _ in pairs], [label for _, label in pairs])
-
-
-def read_policy(context: GeneratorContext, policy: Policy, site: str) -> Labelled:
-    """Return the vectors from which the policy's tokens were drawn, with the label of their continuation."""
-    own = {name: context.identity[name] for name in ("model", "tokenizer")}
-    texts = {"tokens": [g.tokens for g in policy.generations], "prompts": [g.prompt for g in policy.generations]}
-    stages = Stages.of(context.work / "policy", {**own, "site": site, **texts})
-    rows, labels = [], []
-    for start in range(0, len(policy.generations), CHUNK):
-        part = policy.generations[start : start + CHUNK]
-        stage = stages.get(f"steps-{start}", partial(_states_along, context, part, site))
-        rows.append(np.asarray(stage.arrays["rows"], dtype=np.float32))
-        labels += np.repeat(policy.labels[start : start + CHUNK], stage.arrays["steps"]).tolist()
-    return Labelled(np.concatenate(rows), np.array(labels))
-
-
-def _states_along(context: GeneratorContext, part: list[Generation], site: str) -> Contents:
-    states = lm.states_along(context.model, context.tokenizer, part, site=site, progress=False)
-    steps = np.array([len(rows) for rows in states])
-    return Contents(KIND, {}, {"rows": np.concatenate(states), "steps": steps})
-
-
-def _label(spec: ToxicitySpec, score: float | None) -> str | None:
-    if score is None:
-        return None
-    if score >= spec.policy_toxic:
-        return spec.source
-    return spec.target if score <= spec.policy_clean else None

@@ -4,14 +4,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from repsurgery.certificates import Certificate, EffectCertificate, PairRecord
-from repsurgery.studies.common.report.numbers import number
+from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
 __all__ = ["CERTIFICATE_COLUMNS", "certificate_table", "certificates_caption", "is_certified", "probed"]
 
+
+def _rows(count: int, effective: float) -> str:
+    """Return the number of rows, and in brackets of how many independent rows, where that is another number."""
+    return str(count) if round(effective) == count else f"{count} ({effective:.0f})"
+
+
 _CLAIMS = {"means": "equal means", "covariances": "equal covariances", "variances": "equal variances"}
 _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
-    ("rows", lambda p: f"{p.rows_source} / {p.rows_target}"),
+    (
+        "rows (effective)",
+        lambda p: f"{_rows(p.rows_source, p.effective_rows[0])} / {_rows(p.rows_target, p.effective_rows[1])}",
+    ),
     ("mean gap before", lambda p: number(p.mean_gap_before)),
     ("mean gap", lambda p: number(p.mean_gap)),
     ("covariance gap before", lambda p: number(p.covariance_gap_before)),
@@ -24,26 +33,41 @@ _MEASURES: tuple[tuple[str, Callable[[PairRecord], str]], ...] = (
     ("optimal cost", lambda p: number(p.optimal_cost)),
     ("gain", lambda p: number(p.gain)),
     ("feasible", lambda p: "yes" if p.feasible else "no"),
+    ("pooled, alpha", lambda p: _alphas(p)),
     ("moved by shrinkage", lambda p: number(p.shrinkage_moved)),
     ("gate's Youden J", lambda p: number(p.youden)),
     ("mean gap as gated", lambda p: number(p.gated_mean_gap)),
 )
+_OF_THE_MAP = ("optimal cost", "gain", "feasible", "pooled, alpha", "moved by shrinkage")
+"""Measures of the fitted map, which other rows do not change."""
 
 
-def certificate_table(certificate: Certificate | EffectCertificate) -> Table:
-    """Return one certificate, measure by measure: before, after, and what the method claims."""
+def certificate_table(certificate: Certificate | EffectCertificate, held_out: Certificate | None = None) -> Table:
+    """Return one certificate, measure by measure: before, after, and what the method claims.
+
+    With ``held_out``, the certificate of the same map on held-out rows, each pair of classes has two columns.
+    """
     if isinstance(certificate, EffectCertificate):
         return _effect_table(certificate)
     pairs = certificate.by_source
     # the pairs of an eraser name the class that each class is compared with, which is not a target
     erases = certificate.target is None
-    arrows = (f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items())
-    rows = ((name, *(text(p) for p in pairs.values())) for name, text in _MEASURES)
+    arrows = [f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items()]
+    columns = [(p, False) for p in pairs.values()]
+    measured = certificate.data
+    if held_out is not None:
+        arrows = [f"{arrow}, {rows}" for arrow in arrows for rows in ("fitted", "held out")]
+        columns = [column for k, p in pairs.items() for column in ((p, False), (held_out.by_source[k], True))]
+        measured += " and on held-out rows"
+    rows = (
+        (name, *("–" if new and name in _OF_THE_MAP else text(p) for p, new in columns)) for name, text in _MEASURES
+    )
     claims = ", ".join(_CLAIMS.get(claim, f"equal {claim}") for claim in certificate.claims)
     caption = (
         f"{certificate.method} {f'claims {claims}' if claims else 'states no guarantees'}. "
-        f"Measured on {certificate.data}; shrinkage {certificate.shrinkage}"
+        f"Measured on {measured}; shrinkage {certificate.shrinkage}"
         + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
+        + (f" (alpha {word(certificate.alpha)})" if certificate.alpha is not None else "")
         + f"; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
@@ -66,6 +90,12 @@ def _effect_table(certificate: EffectCertificate) -> Table:
         f"folds of prompts; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", "value"), rows, caption)
+
+
+def _alphas(p: PairRecord) -> str:
+    if p.alpha_source is None or p.alpha_target is None:
+        return "–"
+    return f"{number(p.alpha_source)} / {number(p.alpha_target)}"
 
 
 def probed(r2: float) -> float | None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.moments import ClassMoments
+from repsurgery.moments import ClassMoments, Moments
 from repsurgery.price import Fisher
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.function import SteeringFunction
@@ -74,11 +74,12 @@ def _gate(value: Gate) -> dict[str, Any]:
 
 
 def _moments(value: ClassMoments) -> dict[str, Any]:
-    classes = {
-        str(label): {"rows": m.count, "weight": m.weight, "trace": m.trace, "precision": m.precision}
-        for label, m in value.items()
-    }
-    return {"features": value.dim, "classes": classes}
+    return {"features": value.dim, "classes": {str(label): _class(m) for label, m in value.items()}}
+
+
+def _class(m: Moments) -> dict[str, Any]:
+    grouped = {"groups": m.groups.count, "effective rows": m.effective_count} if m.groups is not None else {}
+    return {"rows": m.count, **grouped, "weight": m.weight, "trace": m.trace, "precision": m.precision}
 
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> dict[str, list[int]]:

@@ -19,7 +19,7 @@ from repsurgery.studies.toxicity.report.columns import (
 
 __all__ = ["ablation_tables", "series"]
 
-_ABLATED = ("fit", "gate", "shrinkage", "site", "rows", "strength")
+_ABLATED = ("fit", "credit", "rounds", "gate", "shrinkage", "alpha", "site", "rows", "strength", "kl")
 _FOLLOWS = {"fit": ("rows",)}
 """Choices that cannot stay the same when another one changes: other fits read other numbers of vectors."""
 

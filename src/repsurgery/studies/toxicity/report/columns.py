@@ -36,12 +36,15 @@ MEASURES = (
     ),
     Measure("{scorer}.mean_toxicity", "mean toxicity", "mean", better="lower", change=True),
     Measure("perplexity", "perplexity", "cost", "quantity", better="lower", change=True, published="perplexity"),
+    Measure("perplexity{judge}", "perplexity", "fluency", "quantity", better="lower", change=True),
+    Measure("bits_per_character{judge}", "bits per character", "fluency", "number", better="lower", change=True),
     Measure("distinct.1", "dist-1", "diversity", better="higher", change=True, published="distinct.1"),
     Measure("distinct.2", "dist-2", "diversity", better="higher", change=True, published="distinct.2"),
     Measure("distinct.3", "dist-3", "diversity", better="higher", change=True, published="distinct.3"),
     Measure(WORD_PERPLEXITY, "WikiText per word", "cost", "quantity", better="lower", published="word_perplexity"),
     Measure("wikitext.byte_perplexity", "per byte", "cost", "quantity", better="lower"),
     Measure("kl", "KL from base", "cost", "number", better="lower"),
+    Measure("kl.own", "KL, own texts", "cost", "number", better="lower"),
     Measure("steered", "steered", "cost", "percent"),
 )
 """Every measure with the table that shows it; a new column is a new line here. `measures` computes the values."""
@@ -49,18 +52,22 @@ MEASURES = (
 NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
 """The column that names the configurations."""
 
-CHOICES = ("fit", "gate", "shrinkage", "site", "rows", "method", "scope", "strength")
+CHOICES = ("fit", "credit", "rounds", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength", "kl")
 """The choices that distinguish configurations, the most important first."""
 
 
-def measures_of(scorer: str, *tables: str) -> list[Measure]:
-    """Return the measures that any of ``tables`` shows, in order, with toxicity by ``scorer``."""
-    return [measure.of(scorer=scorer) for measure in MEASURES if measure.table in tables]
+def measures_of(scorer: str, *tables: str, judge: str = "") -> list[Measure]:
+    """Return the measures that any of ``tables`` shows, in order: toxicity by ``scorer``, fluency by ``judge``.
+
+    The first judge of a record is "", every other one has its name.
+    """
+    names = {"scorer": scorer, "judge": f".{judge}" if judge else ""}
+    return [measure.of(**names) for measure in MEASURES if measure.table in tables]
 
 
 def measure_named(name: str, scorer: str) -> Measure:
     """Return the measure whose key, without the scorer, is ``name``."""
-    return next(m.of(scorer=scorer) for m in MEASURES if m.key.removeprefix("{scorer}.") == name)
+    return next(m.of(scorer=scorer, judge="") for m in MEASURES if m.key.removeprefix("{scorer}.") == name)
 
 
 def leading(record: ToxicityRecord) -> str:

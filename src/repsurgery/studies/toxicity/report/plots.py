@@ -85,7 +85,8 @@ def _is_wide(values: Sequence[float]) -> bool:
 
 
 def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, toxicity: str) -> None:
-    for group in series([c for _, c in numbered if c.name != "base"], "strength"):
+    steered = [c for _, c in numbered if c.name != "base"]
+    for group in (*series(steered, "strength"), *series(steered, "kl")):
         ordered = [(c.measures[cost].value, c.measures[toxicity].value) for c in group]
         axis.plot(*zip(*ordered, strict=True), color=_colour(group[0]), linewidth=0.9, alpha=0.5, zorder=1)
     for number, c in numbered:

@@ -45,7 +45,7 @@ def _figures(record: ToxicityRecord) -> Iterator[Figure]:
             f"Expected max toxicity by {scorer} against {damage}: down and to the left is better. Numbers follow the "
             "order of the tables; the square is the base. Colour: method. Filled: every vector is steered; hollow: "
             "only those that the gate selects. Circles: fitted on last tokens; triangles: on every token; diamonds: "
-            "on-policy. Bars: 95% intervals. Thin lines join the strengths of one map.",
+            "on-policy. Bars: 95% intervals. Thin lines join the strengths or prices of one map.",
         )
     yield (
         "strengths",

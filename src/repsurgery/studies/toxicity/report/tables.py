@@ -39,8 +39,8 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
     Returns
     -------
     list of Table
-        Toxicity by the leading scorer; fluency, diversity and collateral damage; published figures and claims; further
-        scorers; ablations; certificates.
+        Toxicity by the leading scorer; fluency, diversity and collateral damage; several fluency models; published
+        figures and claims; further scorers; ablations; certificates.
     """
     older = _OLDER if without_tests(record.configurations) else ""
     tested = toxicity_with_tests(record)
@@ -48,6 +48,7 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
     tables = [
         _toxicity_table(record),
         _cost_table(record, older),
+        _judges_table(record),
         # the demonstration steers another concept, so the published figures do not apply to it
         *([] if is_demo(record.spec) else [beside_table(record), *claims_tables(tested)]),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
@@ -107,6 +108,26 @@ def _cost_table(record: ToxicityRecord, older: str) -> Table | None:
         f"{_INTERVALS}{older}"
     )
     return table_of("Fluency, diversity, collateral damage", NAME, columns, record.configurations, caption)
+
+
+def _judges_table(record: ToxicityRecord) -> Table | None:
+    """Return the fluency by each model that judged it; None if there is only one."""
+    further = record.fluency.get("further", ())
+    if not further:
+        return None
+    names = {"": record.fluency["name"], **{judge: judge for judge in further}}
+    columns = [
+        column
+        for judge, name in names.items()
+        for measure in measures_of(leading(record), "fluency", judge=judge)
+        for column in (measure.value(heading=f"{measure.heading}, {name}"), measure.difference())
+    ]
+    caption = (
+        "The same continuations given their prompts, read by several models without steering. Perplexities compare "
+        "within one model only, because models divide texts into different tokens. Bits per character: of the "
+        f"continuations whose perplexity is below 10,000. {_INTERVALS}"
+    )
+    return table_of("Fluency by several models", NAME, columns, record.configurations, caption)
 
 
 def _scorer_table(record: ToxicityRecord, scorer: str) -> Table | None:

@@ -103,7 +103,7 @@ def _comparable(a: Configured, b: Configured) -> bool:
     if {a.choices.get("scope"), b.choices.get("scope")} != {"selective"}:
         ignored.add("gate")
     if a.choices.get("method") != b.choices.get("method"):
-        ignored.add("shrinkage")
+        ignored |= {"shrinkage", "alpha"}
     return all(a.choices.get(name) == b.choices.get(name) for name in CHOICES if name not in ignored)
 
 

@@ -1,0 +1,146 @@
+"""Measure a fitted steering on texts that were held out of its fit."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from repsurgery import lm
+from repsurgery.certificates import Certificate
+from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.datasets import LabelledTexts, hold_out
+from repsurgery.errors import DataError, ParameterError
+from repsurgery.lm.batching import encode, evaluating, map_batches
+from repsurgery.lm.read.states import Pooling, reader
+from repsurgery.steering.base import BaseSteering
+
+__all__ = ["FEWEST_TEXTS", "HeldOut", "TextReader", "measure", "split"]
+
+FEWEST_TEXTS = 2
+"""With fewer held-out texts of a label there is no covariance to measure."""
+LARGEST = 2**24
+"""The largest number of values of held-out states: 128 MiB in float64, of which measuring needs several copies."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """What held-out texts say of a fitted steering.
+
+    Attributes
+    ----------
+    certificate : Certificate
+        Measured on the rows of these texts.
+    verdict : {"supported", "contradicted", "cannot tell"}
+        Whether they support the claims of the method; see `rs.verify`.
+    texts, of : int
+        How many texts were measured, of how many that were held out. They differ only where every token is a row and
+        the rows of all held-out texts would not fit into memory.
+    """
+
+    certificate: Certificate
+    verdict: Verdict
+    texts: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextReader:
+    """A model, and how states are read from it; see `lm.extract`."""
+
+    model: nn.Module
+    tokenizer: Any
+    site: str
+    pooling: Pooling
+    max_length: int | None
+    progress: bool
+
+    def lengths(self, texts: LabelledTexts) -> list[int]:
+        """Return the number of rows of each text."""
+        return [len(tokens) for tokens in self._tokens(texts)] if self.pooling == "all" else [1] * len(texts)
+
+    def rows(self, texts: LabelledTexts) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
+        """Return the states of the texts (n, d), and the label and the text of each row (n,)."""
+        how: dict[str, Any] = {"site": self.site, "max_length": self.max_length, "progress": self.progress}
+        if self.pooling != "all":
+            X = lm.extract(self.model, self.tokenizer, texts.texts, pooling=self.pooling, **how)
+            return X, np.array(texts.labels), np.array(texts.texts)
+        tokens = self._tokens(texts)
+        lengths = [len(row) for row in tokens]
+        with evaluating(self.model), reader(self.model, self.tokenizer, [self.site], "all") as read:
+
+            def run(batch: list[int]) -> list[NDArray[np.float32]]:
+                states = read([tokens[i] for i in batch])[self.site]
+                return np.split(states, np.cumsum([lengths[i] for i in batch])[:-1])
+
+            parts = map_batches(lengths, run, batch_size=32, progress=self.progress, label=f"reading {self.site}")
+        return np.concatenate(parts), np.repeat(texts.labels, lengths), np.repeat(texts.texts, lengths)
+
+    def _tokens(self, texts: LabelledTexts) -> list[list[int]]:
+        return encode(self.model, self.tokenizer, list(texts.texts), max_length=self.max_length, caller="fit")
+
+
+def split(
+    texts: LabelledTexts, named: Iterable[str], *, share: float, seed: int
+) -> tuple[LabelledTexts, LabelledTexts, str]:
+    """Return the texts to fit on, the held-out ones, and why there are none of these ("" where there are some).
+
+    Parameters
+    ----------
+    texts : LabelledTexts
+    named : labels
+        Those whose held-out texts are needed: the sources, the target and the neutral class.
+    share, seed
+        See `hold_out`.
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise ParameterError(f"held_out is {share!r}; it must be at least 0 (hold out no texts) and less than 1.")
+    if share == 0:
+        return texts, texts.where([]), "The map is fitted on all texts, and none were held out to measure it on."
+    fitted, held_out = hold_out(texts, share=share, seed=seed)
+    rare = next((label for label in named if len(set(held_out.where(_of(held_out, label)).texts)) < FEWEST_TEXTS), None)
+    if rare is None:
+        return fitted, held_out, ""
+    count = len(set(texts.where(_of(texts, rare)).texts))
+    return (
+        texts,
+        texts.where([]),
+        f"The map is fitted on all texts, because a share of {share:g} of the {count} distinct texts labelled {rare!r} "
+        f"is fewer than the {FEWEST_TEXTS} texts that a held-out measurement needs.",
+    )
+
+
+def measure(estimator: BaseSteering, read: TextReader, held_out: LabelledTexts, *, seed: int) -> HeldOut:
+    """Return what ``held_out`` texts say of ``estimator``; ``seed`` draws those that fit into memory."""
+    taken = held_out.where(_fitting(read.lengths(held_out), held_out.labels, LARGEST // estimator.n_features_in_, seed))
+    X, z, groups = read.rows(taken)
+    certificate = estimator.certify(X, z, groups=groups)
+    return HeldOut(certificate, _verdict(estimator, X, z, groups), len(taken), len(held_out))
+
+
+def _verdict(estimator: BaseSteering, X: NDArray[np.float32], z: NDArray[Any], groups: NDArray[Any]) -> Verdict:
+    try:
+        return verdict_of(lambda: estimator.steering_.verify(X, z, groups=groups))
+    except DataError:  # fewer texts of a label than the error of a mean can be estimated from
+        return "cannot tell"
+
+
+def _fitting(lengths: Sequence[int], labels: Sequence[str], most: int, seed: int) -> list[int]:
+    """Return the indices of texts of at most ``most`` rows in all, drawn in turn from each label."""
+    if sum(lengths) <= most:
+        return list(range(len(lengths)))
+    seen = Counter[str]()
+    turns = []
+    for i in np.random.default_rng(seed).permutation(len(lengths)).tolist():
+        turns.append((seen[labels[i]], i))
+        seen[labels[i]] += 1
+    turns.sort()
+    totals = np.cumsum([lengths[i] for _, i in turns])
+    return sorted(i for (turn, i), total in zip(turns, totals, strict=True) if total <= most or turn < FEWEST_TEXTS)
+
+
+def _of(texts: LabelledTexts, label: str) -> list[bool]:
+    return [one == label for one in texts.labels]

@@ -1,0 +1,80 @@
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repsurgery.datasets import LabelledTexts, hold_out
+from repsurgery.errors import ParameterError
+
+
+def labelled(texts, labels):
+    return LabelledTexts(tuple(texts), tuple(labels), name="n", source="s", licence="l")
+
+
+def many(a=50, b=30):
+    return labelled([f"text {i}" for i in range(a + b)], ["a"] * a + ["b"] * b)
+
+
+def rows(part):
+    return list(zip(part.texts, part.labels, strict=True))
+
+
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from("uvwxyz"), st.sampled_from("abc")), min_size=1),
+    share=st.floats(0, 0.99),
+    seed=st.integers(0, 9),
+)
+def test_a_text_is_on_one_side_with_all_its_duplicates(pairs, share, seed):
+    whole = labelled(*zip(*pairs, strict=True))
+    fitted, away = hold_out(whole, share=share, seed=seed)
+    assert not {*fitted.texts} & {*away.texts}
+    assert Counter(rows(fitted)) + Counter(rows(away)) == Counter(rows(whole))
+    assert len(fitted)
+
+
+def test_a_split_of_rows_would_have_parted_duplicates():
+    # the counter-check: 40 rows of 10 texts, split row by row
+    whole = labelled([f"text {i % 10}" for i in range(40)], "a" * 40)
+    away = {*random.Random(0).sample(range(40), 8)}
+    parts = [{whole.texts[i] for i in range(40) if (i in away) == held} for held in (False, True)]
+    assert parts[0] & parts[1]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.25, 0.5])
+def test_the_share_holds_for_each_label(share):
+    _, away = hold_out(many(60, 20), share=share)
+    assert away.counts == {"a": round(60 * share), "b": round(20 * share)}
+
+
+def test_the_share_counts_distinct_texts():
+    whole = labelled(["again"] * 100 + [f"text {i}" for i in range(9)], "a" * 109)
+    _, away = hold_out(whole)
+    assert len({*away.texts}) == 2
+
+
+def test_order_and_description_stay():
+    whole = many()
+    for part in hold_out(whole):
+        places = [whole.texts.index(text) for text in part.texts]
+        assert places == sorted(places)
+        assert (part.name, part.source, part.licence) == ("n", "s", "l")
+
+
+def test_the_seed_draws_the_texts():
+    first, again, other = (hold_out(many(), seed=seed)[1] for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_a_share_of_zero_holds_out_none():
+    fitted, away = hold_out(many(), share=0)
+    assert fitted == many()
+    assert len(away) == 0
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5, float("nan"), True, "0.2"])
+def test_a_share_is_at_least_zero_and_less_than_one(share):
+    with pytest.raises(ParameterError, match="at least 0 and less than 1"):
+        hold_out(many(), share=share)
