@@ -136,10 +136,10 @@ def test_few_texts_do_not_support_a_covariance_and_many_do(fit, tmp_path):
         lines = [f"w{i % 20} w{i // 20} w{20 * (i % 2) + i % 17},{'ab'[i % 2]}" for i in range(count)]
         path.write_text("\n".join(["sentence,tone", *lines]))
     found, output = fit(texts=few)
-    assert f"24 texts in 16 dimensions {said}: pooled shrinkage, alpha = 1." in output
+    assert f"12 texts labelled a in 16 dimensions {said}: pooled shrinkage, alpha = 1." in output
     assert found.certificate.gain == 1
     assert said not in fit(texts=many)[1]
-    assert f"Warning: 24 texts in 16 dimensions {said}" in fit("--shrinkage", "none", texts=few)[1]
+    assert f"Warning: 12 texts labelled a in 16 dimensions {said}" in fit("--shrinkage", "none", texts=few)[1]
     assert "Warning" not in fit("--shrinkage", "none", texts=many)[1]
     # mean matching needs no covariance
     assert said not in fit("--method", "mean", texts=few)[1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
+from repsurgery.workflows.held_out import HeldOut
 from repsurgery.workflows.support import support_notes
 
 
@@ -26,6 +27,12 @@ def test_few_rows_get_the_sentence_and_many_get_none():
         "20 texts in 50 dimensions do not support a covariance: pooled shrinkage, alpha = 1.",
     )
     assert notes(pooled(), *rows(20_000, 4, spread=4)) == ()
+
+
+def test_where_both_labels_exceed_the_dimensions_the_smaller_one_explains_it():
+    X, z = rows(40, 50)
+    (note,) = notes(rs.MiMiC(), X[:70], z[:70])
+    assert note.startswith("Warning: 30 texts labelled b in 50 dimensions do not support a covariance")
 
 
 def test_between_them_the_sentence_names_what_was_taken():
@@ -68,6 +75,19 @@ def test_repeated_texts_count_once():
     X = X + (z == "a")[:, None]
     (note,) = notes(pooled(), X, z, groups=groups)
     assert note.startswith("60 texts, worth 12 independent ones, in 50 dimensions do not support a covariance")
+
+
+def test_a_gap_that_is_wider_on_held_out_texts_is_said():
+    est = rs.MiMiC().fit(*rows(30, 20))
+    X, z = rows(60, 20, seed=1)
+    said, *wider = HeldOut(est.certify(X, z), "cannot tell", 120, 120).notes(60)
+    assert said.startswith("The map is fitted on 60 texts and measured on 120 that were held out")
+    (note,) = wider
+    pair = est.certify(X, z).by_source["a"]
+    assert f"the covariance gap, from {pair.covariance_gap_before:.3g} to {pair.covariance_gap:.3g}" in note
+    # mean matching keeps covariances as they are, and claims nothing about them
+    mean = rs.MeanMatching().fit(*rows(30, 20))
+    assert len(HeldOut(mean.certify(X, z), "cannot tell", 120, 120).notes(60)) == 1
 
 
 def test_every_pair_of_labels_has_its_own_sentence():

@@ -19,6 +19,8 @@ def assert_exact(found, wanted):
         assert found[label].count == m.count
         assert found[label].weight == m.weight
         assert (found[label].factor is None) == (m.factor is None)
+        assert (found[label].groups is None) == (m.groups is None)
+        np.testing.assert_allclose(found[label].effective_count, m.effective_count, rtol=1e-9)
         for name in ("mean", "scatter"):
             a, b = getattr(found[label], name), getattr(m, name)
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max(initial=1e-300))

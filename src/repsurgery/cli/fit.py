@@ -16,6 +16,7 @@ __all__ = ["fit"]
 
 Pooling = Literal["last", "cls", "mean", "all"]
 Positions = Literal["all", "generated", "prompt", "last"]
+Credit = Literal["text", "step"]
 
 
 def _name(registry: str, text: str) -> Any:
@@ -105,9 +106,27 @@ def fit(
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
     ] = False,
+    on_policy: Annotated[
+        bool,
+        typer.Option("--on-policy", help="Fit on what the model itself writes after --prompts, rated by --scorer."),
+    ] = False,
+    prompts: Annotated[Path | None, typer.Option(help="On-policy: text file with one prompt per line.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="On-policy: scorer of the texts, such as linear. An unknown name lists all.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="On-policy: continuations of each prompt.")] = 8,
+    rounds: Annotated[
+        int, typer.Option(help="On-policy: rounds of writing under the steering so far and fitting what is left.")
+    ] = 1,
+    credit: Annotated[
+        Credit, typer.Option(help="On-policy: label each step by its text, or by its own change of the score.")
+    ] = "text",
+    source_at: Annotated[float, typer.Option(help="On-policy: texts of at least this score are steered.")] = 0.5,
+    target_at: Annotated[float, typer.Option(help="On-policy: texts of at most this score are the target.")] = 0.1,
+    step_at: Annotated[float, typer.Option(help="On-policy, --credit step: credit of a step that is steered.")] = 0.1,
 ) -> None:
-    """Fit a steering function on labelled texts, or from moments, and save it with its certificate."""
-    check_output(out, inputs=[table, moments, model])
+    """Fit a steering function on labelled texts, from moments, or on the model's own texts, and save it."""
+    check_output(out, inputs=[table, moments, model, prompts])
     import repsurgery as rs
     from repsurgery.moments.shrinkage import parse_alpha
     from repsurgery.studies.common.report.certificates import certificate_table
@@ -116,6 +135,26 @@ def fit(
     options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
     options |= {"alpha": None if alpha is None else parse_alpha(alpha)}
     params = {name: value for name, value in options.items() if value is not None}
+    if on_policy:
+        from repsurgery.cli.fit_on_policy import fit_own_texts
+
+        labelled = {"a table": table, "--moments": moments, "--source": source, "--target": target}
+        placed = {"model": model, "site": site, "strength": strength, "positions": positions, "licence": licence}
+        fit_own_texts(
+            out,
+            prompts=prompts,
+            scorer=scorer,
+            refused={**labelled, "--pooling": pooling},
+            keep_moments=keep_moments,
+            method=method,
+            params={name: value for name, value in params.items() if name not in ("source", "target")},
+            **{"samples": samples, "rounds": rounds, "credit": credit, "max_length": max_length},
+            **{"source_at": source_at, "target_at": target_at, "step_at": step_at},
+            **{name: value for name, value in placed.items() if value is not None},
+        )
+        return
+    if prompts is not None or scorer is not None:
+        raise ParameterError("--prompts and --scorer belong to --on-policy. Add --on-policy, or leave them out.")
     if (table is None) == (moments is None):
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}

@@ -21,7 +21,7 @@ from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
 from repsurgery.workflows.support import support_notes
 
-__all__ = ["FitResult", "fit_moments", "fit_table"]
+__all__ = ["FitResult", "fit_moments", "fit_table", "make_estimator"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ def fit_table(
     (test_the_held_out_column_describes_the_saved_file).
     """
     advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
-    estimator = _estimator(method, params or {})
+    estimator = make_estimator(method, params or {})
     texts = read_table(table, text=text, label=label)
     _require_labels(estimator, texts.counts)
     _require_target(estimator, texts.counts)
@@ -128,7 +128,7 @@ def fit_table(
         estimator._steering = estimator.steering_.with_price(price)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
-    return FitResult(estimator, measured, (*support, note if measured is None else _summary(measured, len(fitted))))
+    return FitResult(estimator, measured, (*support, *((note,) if measured is None else measured.notes(len(fitted)))))
 
 
 def fit_moments(
@@ -159,7 +159,7 @@ def fit_moments(
     by_class = rs.ClassMoments.load(moments)
     by_name = {str(label): label for label in by_class}
     labelled = {name: _as_label(name, value, by_name) for name, value in (params or {}).items()}
-    estimator = _estimator(method, labelled)
+    estimator = make_estimator(method, labelled)
     _require_target(estimator, {str(label): m.count for label, m in by_class.items()})
     contents = to_contents(by_class)
     origin = origin.revised(data=digest_of(contents.arrays, contents.header))
@@ -177,16 +177,6 @@ def _named(estimator: BaseSteering, counts: Mapping[str, int]) -> list[str]:
     return [*(source if isinstance(source, list | tuple) else [source]), *(one for one in others if one is not None)]
 
 
-def _summary(measured: HeldOut, fitted: int) -> str:
-    some = str(measured.texts) if measured.texts == measured.of else f"{measured.texts} of the {measured.of} texts"
-    verdict = {
-        "supported": "which support its claims",
-        "contradicted": "which contradict its claims",
-        "cannot tell": "which are too few to tell whether its claims hold",
-    }[measured.verdict]
-    return f"The map is fitted on {fitted} texts and measured on {some} that were held out, {verdict}."
-
-
 def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
     if name not in ("source", "target", "neutral") or value is None:
         return value
@@ -197,7 +187,8 @@ def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
     return by_name[str(value)]
 
 
-def _estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+def make_estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
+    """Return an unfitted estimator by name, or raise an error that lists the parameters it takes."""
     estimator = METHODS[method]
     known = estimator().get_params()
     unknown = [name for name in params if name not in known]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery import lm
-from repsurgery.certificates import Certificate
+from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.datasets import LabelledTexts, hold_out
 from repsurgery.errors import DataError, ParameterError
@@ -24,6 +25,10 @@ FEWEST_TEXTS = 2
 """With fewer held-out texts of a label there is no covariance to measure."""
 LARGEST = 2**24
 """The largest number of values of held-out states: 128 MiB in float64, of which measuring needs several copies."""
+
+WIDER = 1.01
+"""A gap counts as widened from this ratio on; wholly pooled covariances keep theirs up to rounding."""
+_GAPS: dict[Claim, str] = {"means": "mean", "covariances": "covariance"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +50,19 @@ class HeldOut:
     verdict: Verdict
     texts: int
     of: int
+
+    def notes(self, fitted: int) -> tuple[str, ...]:
+        """Return sentences on the verdict after a fit on ``fitted`` texts, and on gaps that the map widens."""
+        some = str(self.texts) if self.texts == self.of else f"{self.texts} of the {self.of} texts"
+        verdict = {
+            "supported": "which support its claims",
+            "contradicted": "which contradict its claims",
+            "cannot tell": "which are too few to tell whether its claims hold",
+        }[self.verdict]
+        said = f"The map is fitted on {fitted} texts and measured on {some} that were held out, {verdict}."
+        claimed = [(claim, name) for claim, name in _GAPS.items() if claim in self.certificate.claims]
+        pairs = [(pair, name) for pair in self.certificate.by_source.values() for _, name in claimed]
+        return (said, *(note for pair, name in pairs if (note := _widened(pair, name))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +137,13 @@ def measure(estimator: BaseSteering, read: TextReader, held_out: LabelledTexts, 
     X, z, groups = read.rows(taken)
     certificate = estimator.certify(X, z, groups=groups)
     return HeldOut(certificate, _verdict(estimator, X, z, groups), len(taken), len(held_out))
+
+
+def _widened(pair: PairRecord, name: str) -> str:
+    before, after = getattr(pair, f"{name}_gap_before"), getattr(pair, f"{name}_gap")
+    if not after > WIDER * before:
+        return ""
+    return f"On held-out texts labelled {pair.source} it widens the {name} gap, from {before:.3g} to {after:.3g}."
 
 
 def _verdict(estimator: BaseSteering, X: NDArray[np.float32], z: NDArray[Any], groups: NDArray[Any]) -> Verdict:

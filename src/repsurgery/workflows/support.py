@@ -34,7 +34,7 @@ def support_notes(estimator: BaseSteering, unit: str) -> tuple[str, ...]:
 
 def _note(certificate: Certificate, pair: PairRecord, d: int, unit: str) -> str:
     few = min(pair.effective_rows) <= d
-    rows = f"{_quantity(pair, unit)} in {d} dimensions"
+    rows = f"{_quantity(pair, d, unit)} in {d} dimensions"
     alphas = pair.alpha_source, pair.alpha_target
     if certificate.alpha == "auto" and None not in alphas:
         return _pooled(pair, rows, few=few)
@@ -64,6 +64,11 @@ def _pooled(pair: PairRecord, rows: str, *, few: bool) -> str:
     )
 
 
-def _quantity(pair: PairRecord, unit: str) -> str:
-    rows, effective = pair.rows_source + pair.rows_target, sum(pair.effective_rows)
-    return f"{rows} {unit}" + ("" if round(effective) == rows else f", worth {effective:.0f} independent ones,")
+def _quantity(pair: PairRecord, d: int, unit: str) -> str:
+    rows, effective, label = pair.rows_source + pair.rows_target, sum(pair.effective_rows), ""
+    if effective > d:
+        # both labels together exceed the dimensions, so that the smaller one explains the sentence
+        sides = zip(pair.effective_rows, (pair.rows_source, pair.rows_target), (pair.source, pair.target), strict=True)
+        effective, rows, smaller = min(sides, key=lambda side: side[0])
+        label = f" labelled {smaller}"
+    return f"{rows} {unit}{label}" + ("" if round(effective) == rows else f", worth {effective:.0f} independent ones,")

@@ -29,7 +29,7 @@ __all__ = ["Policy", "read_gradients", "read_labelled", "read_steps", "spread_ou
 Item = TypeVar("Item")
 CHUNK = 200
 """Continuations whose vectors are stored in one file."""
-SPREAD = 0.1
+SPREAD = 0.3
 """Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
 
 

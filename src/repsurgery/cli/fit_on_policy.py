@@ -1,0 +1,69 @@
+"""What ``repsurgery fit --on-policy`` does: fit on the model's own texts, and show each round."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from repsurgery.cli.show import show_table
+from repsurgery.cli.terminal import Console, escape
+from repsurgery.errors import ParameterError
+
+__all__ = ["fit_own_texts"]
+
+
+def fit_own_texts(
+    out: Path,
+    *,
+    prompts: Path | None,
+    scorer: str | None,
+    refused: Mapping[str, Any],
+    keep_moments: bool,
+    **how: Any,
+) -> None:
+    """Fit on what the model writes after the prompts of a file, save the steering, and print its rounds.
+
+    Parameters
+    ----------
+    out : path
+    prompts, scorer
+        The values of --prompts and --scorer; both are needed.
+    refused : mapping of flag to value
+        Flags that have no meaning here, which raise an error where they were given.
+    keep_moments : bool
+        Save the estimator with its moments; of one round only.
+    how
+        Arguments of `fit_on_policy`.
+    """
+    given = [flag for flag, value in refused.items() if value is not None]
+    if given:
+        raise ParameterError(
+            f"--on-policy fits on texts that the model writes itself, with the labels source and target. Leave out "
+            f"{', '.join(given)}."
+        )
+    if prompts is None or scorer is None:
+        raise ParameterError(
+            "--on-policy needs prompts to continue and a scorer of the texts: --prompts FILE --scorer linear."
+        )
+    if keep_moments and how["rounds"] > 1:
+        raise ParameterError("--keep-moments saves the moments of one round. Leave it out, or pass --rounds 1.")
+    import repsurgery as rs
+    from repsurgery.scorers import load_scorer
+    from repsurgery.studies.common.report.certificates import certificate_table
+    from repsurgery.workflows.on_policy import fit_on_policy, read_prompts
+
+    found = fit_on_policy(read_prompts(prompts), load_scorer(scorer), **how)
+    last = found.rounds[-1].estimator
+    rs.save(last.with_origin(found.steering.origin) if keep_moments else found.steering, out)
+    console = Console()
+    for number, one in enumerate(found.rounds, start=1):
+        show_table(certificate_table(one.estimator.certificate_), console)
+        texts = ", ".join(f"{n['texts']} {label} texts ({n['steps']} steps)" for label, n in one.counts.items())
+        console.print(f"Round {number}: {texts}; mean score {one.mean_score:.3f} before its map.", soft_wrap=True)
+    if len(found.rounds) > 1:
+        console.print(
+            "The file holds the composition of all rounds and no certificate: each certificate above describes the map "
+            "of one round.",
+            soft_wrap=True,
+        )
+    origin = found.steering.origin
+    console.print(f"Wrote {escape(str(out))}, to be used at site {origin.site} of {origin.model}.", soft_wrap=True)
