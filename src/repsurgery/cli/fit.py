@@ -144,7 +144,7 @@ def fit(
             out,
             prompts=prompts,
             scorer=scorer,
-            refused={**labelled, "--pooling": pooling},
+            refused={**labelled, "--pooling": pooling, "--store-fisher": store_fisher or None},
             keep_moments=keep_moments,
             method=method,
             params={name: value for name, value in params.items() if name not in ("source", "target")},

@@ -9,7 +9,7 @@ import numpy as np
 from repsurgery.affine import AffineMap, Identity, Translation
 from repsurgery.arrays import Label, Matrix
 from repsurgery.errors import ParameterError, ShapeError
-from repsurgery.gates import AlwaysGate
+from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
 
 __all__ = ["Part", "parts_of", "quadratic"]
@@ -30,6 +30,11 @@ def parts_of(steering: Any, moments: Any, share: Any) -> list[Part]:
     share : float, mapping of label to float, or None
         The share of those positions among all positions. A gated function needs it.
     """
+    if isinstance(getattr(getattr(steering, "steering_", steering), "gate", None), SoftGate):
+        raise ParameterError(
+            "A soft gate steers each vector at a strength of its own, so that moments do not determine its price. "
+            "Average ½ dᵀFd over the displacements d = function(X) − X of rows X, or measure it: lm.kl_divergence."
+        )
     maps, gated = _maps(steering)
     if not gated:
         total = moments.total if isinstance(moments, ClassMoments) else moments

@@ -54,7 +54,7 @@ def certificate_table(certificate: Certificate | EffectCertificate, held_out: Ce
     erases = certificate.target is None
     arrows = [f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items()]
     columns = [(p, False) for p in pairs.values()]
-    measured = certificate.data
+    measured: str = certificate.data
     if held_out is not None:
         arrows = [f"{arrow}, {rows}" for arrow in arrows for rows in ("fitted", "held out")]
         columns = [column for k, p in pairs.items() for column in ((p, False), (held_out.by_source[k], True))]
