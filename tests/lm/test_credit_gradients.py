@@ -7,6 +7,7 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import DataError, ShapeError
+from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
 
 SITES = ["final", "layers.0"]
@@ -66,6 +67,23 @@ def test_equal_credits_have_no_gradient():
     equal = [np.full(len(g.tokens), 1.0 + g.index) for g in drawn]
     found = lm.credit_gradients(model, TOKENIZER, drawn, equal, sites=SITES, progress=False)
     assert all(not gradients.any() for gradients in found.values())
+
+
+def test_interrupted_gradients_go_on_where_they_stopped(tmp_path):
+    model, drawn, given = written()
+    options = {"sites": SITES, "batch_size": 3, "progress": False}
+    expected = lm.credit_gradients(model, TOKENIZER, drawn, given, **options)
+    passes = Interrupting(model, stop=3)
+    with pytest.raises(KeyboardInterrupt):
+        lm.credit_gradients(model, TOKENIZER, drawn, given, work_dir=tmp_path, **options)
+    passes.remove()
+    passes = Interrupting(model, stop=None)
+    found = lm.credit_gradients(model, TOKENIZER, drawn, given, work_dir=tmp_path, **options)
+    assert passes.passes == 4 - 2
+    for site in SITES:
+        np.testing.assert_allclose(found[site], expected[site], rtol=0, atol=1e-12 * np.abs(expected[site]).max())
+    lm.credit_gradients(model, TOKENIZER, drawn, [-c for c in given], work_dir=tmp_path, **options)
+    assert passes.passes == 2 + 4  # other credits are another job
 
 
 def test_bad_credits_are_refused():

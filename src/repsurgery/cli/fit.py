@@ -146,7 +146,7 @@ def fit(
             out,
             prompts=prompts,
             scorer=scorer,
-            refused={**labelled, "--pooling": pooling},
+            refused={**labelled, "--pooling": pooling, "--store-fisher": store_fisher or None},
             keep_moments=keep_moments,
             store_fisher=store_fisher,
             method=method,

@@ -1,7 +1,9 @@
 """Gradients of credits: how a shift of the states at a site changes the expected credit of a continuation."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,15 @@ import torch
 from torch import nn
 
 from repsurgery.arrays import Matrix, Vector
+from repsurgery.checkpoint import uninterrupted
 from repsurgery.errors import DataError, ShapeError
-from repsurgery.lm.batching import evaluating, map_batches
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.price.positions import Shifted, check_generations, reading_of
 from repsurgery.lm.price.scores import ScoreLayer
 from repsurgery.lm.price.shifts import require_decoder, shifted_passes
 from repsurgery.lm.read.class_moments import check_sites
+from repsurgery.lm.read.extract import StoredRows
+from repsurgery.lm.read.resuming import Results, folder_of, run_missing
 
 __all__ = ["credit_gradients"]
 
@@ -30,6 +34,7 @@ def credit_gradients(
     positions: Shifted = "all",
     batch_size: int = 16,
     progress: bool = True,
+    work_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Matrix]:
     """Return, per site and prompt, the gradient of the expected credit in a shift of the states.
 
@@ -51,6 +56,8 @@ def credit_gradients(
         Which positions are shifted, see `fisher`.
     batch_size, progress
         As in `extract`.
+    work_dir : path or None
+        As in `class_moments`: the same call resumes after an interruption.
 
     Returns
     -------
@@ -60,6 +67,7 @@ def credit_gradients(
     ----------
     At "final" and below, equal to the derivative by automatic differentiation
     (test_credit_gradients_are_those_of_the_log_likelihood).
+    An interruption loses nothing (test_interrupted_gradients_go_on_where_they_stopped).
     Equal credits of all steps of a prompt give zero (test_equal_credits_have_no_gradient).
     """
     inner = require_decoder(model, caller="credit_gradients")
@@ -71,25 +79,59 @@ def credit_gradients(
     advantages = _advantages(found, _checked(found, credits))
     layer = ScoreLayer(inner)
     below = [name for name in names if name != "final"]
+    settings = {
+        **{"job": "credit-gradients", "sites": names, "positions": positions, "tokens": reading.tokens},
+        **{"steps": [[step.start, step.stop] for step in steps], "advantages": [a.tolist() for a in advantages]},
+    }
+    store = _Stores(names, len(found), folder_of(work_dir, model, [], settings))
+    with shifted_passes(inner, tokenizer, below, reading) as read:
 
-    with evaluating(inner), shifted_passes(inner, tokenizer, below, reading) as read:
-
-        def run(batch: list[int]) -> list[dict[str, Vector]]:
+        def run(batch: list[int]) -> None:
             passed = read(batch)
             tokens = torch.tensor([token for i in batch for token in found[i].tokens])
             weights = torch.from_numpy(np.concatenate([advantages[i] for i in batch]))
             scores = layer.of(passed.rows(), tokens)
             scores = weights.to(scores)[:, None] * scores
             gradients = passed.gradients(scores) if below else {}
-            rows = [
-                part.sum(dim=0) for part in torch.split(scores.double().cpu(), [len(found[i].tokens) for i in batch])
-            ]
-            gradients["final"] = torch.stack(rows)
-            return [{name: gradients[name][row].numpy() for name in names} for row in range(len(batch))]
+            by_text = torch.split(scores.double().cpu(), [len(found[i].tokens) for i in batch])
+            gradients["final"] = torch.stack([part.sum(dim=0) for part in by_text])
+            with uninterrupted():
+                store.take(batch, {name: gradients[name].numpy() for name in names})
 
         lengths = list(map(len, reading.tokens))
-        by_text = map_batches(lengths, run, batch_size=batch_size, progress=progress, label="weighing")
-    return {name: _by_prompt(found, [gradients[name] for gradients in by_text]) for name in names}
+        run_missing(store, run, inner, lengths, batch_size=batch_size, progress=progress, label="weighing")
+    return {name: _by_prompt(found, store.rows(name)) for name in names}
+
+
+class _Stores(Results):
+    """Gradients by site and text, each site in a folder of its own where there is one."""
+
+    def __init__(self, sites: list[str], n: int, folder: Path | None) -> None:
+        super().__init__(n)
+        self._stores: dict[str, StoredRows] = {}
+        for i, site in enumerate(sites):
+            own = None if folder is None else folder / f"site-{i}"
+            if own is not None:
+                own.mkdir(exist_ok=True)
+            self._stores[site] = StoredRows(n, own, dtype=np.float64)
+
+    def missing(self) -> list[int]:
+        """Return the indices of the texts that are missing at some site."""
+        return sorted({i for store in self._stores.values() for i in store.missing()})
+
+    def take(self, index: list[int], gradients: Mapping[str, Matrix]) -> None:
+        """Take in the gradients (batch, d) of the texts at ``index``, by site."""
+        for site, store in self._stores.items():
+            store.take(index, gradients[site])
+
+    def save(self) -> None:
+        """Write what is new."""
+        for store in self._stores.values():
+            store.save()
+
+    def rows(self, site: str) -> Matrix:
+        """Return the gradients (n, d) at ``site``."""
+        return self._stores[site].rows
 
 
 def _checked(generations: list[Generation], given: Sequence[Any]) -> list[Vector]:
@@ -115,8 +157,8 @@ def _advantages(generations: list[Generation], steps: list[Vector]) -> list[Vect
     return [values - baselines[g.index] for g, values in zip(generations, steps, strict=True)]
 
 
-def _by_prompt(generations: list[Generation], rows: list[Vector]) -> Matrix:
+def _by_prompt(generations: list[Generation], rows: Matrix) -> Matrix:
     _, prompts, counts = np.unique([g.index for g in generations], return_inverse=True, return_counts=True)
-    sums = np.zeros((len(counts), len(rows[0])))
-    np.add.at(sums, prompts, np.stack(rows))
+    sums = np.zeros((len(counts), rows.shape[1]))
+    np.add.at(sums, prompts, rows)
     return sums / counts[:, None]

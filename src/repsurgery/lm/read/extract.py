@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import nn
 
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
@@ -18,7 +18,7 @@ from repsurgery.lm.batching import check_texts, encode
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import check_pooling, reader
 
-__all__ = ["extract"]
+__all__ = ["StoredRows", "extract"]
 
 KIND = "extracted-rows"
 
@@ -72,19 +72,19 @@ def extract(
     check_pooling(pooling, ("last", "cls", "mean"))
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="extract")
     settings = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
-    store = _Rows(len(texts), folder_of(work_dir, model, texts, settings))
+    store = StoredRows(len(texts), folder_of(work_dir, model, texts, settings))
     options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "label": f"reading {site}"}
     with reader(model, tokenizer, [site], pooling) as read:
         read_missing(store, lambda batch, states: store.take(batch, states[site]), model, read, tokens, **options)
     return store.rows
 
 
-class _Rows(Results):
+class StoredRows(Results):
     """Rows by text index, kept in files of a folder where there is one."""
 
-    def __init__(self, n: int, folder: Path | None) -> None:
+    def __init__(self, n: int, folder: Path | None, *, dtype: DTypeLike = np.float32) -> None:
         super().__init__(n)
-        self.rows: NDArray[np.float32] = np.empty((n, 0), dtype=np.float32)
+        self.rows: NDArray[Any] = np.empty((n, 0), dtype=dtype)
         self._folder = folder
         self._unsaved: list[int] = []
         self._saved_at = time.monotonic()
@@ -97,21 +97,21 @@ class _Rows(Results):
                 path.unlink()
         self._unsaved = []
 
-    def _read(self, path: Path) -> tuple[list[int], NDArray[np.float32]]:
+    def _read(self, path: Path) -> tuple[list[int], NDArray[Any]]:
         """Return the indices and rows in a file, or raise a `FileFormatError`."""
         contents = read_file(path, kind=KIND)
         with built_from("rows of these texts"):
             index, rows = contents.arrays["index"], contents.arrays["rows"]
             known = index.ndim == 1 and index.dtype.kind == "i" and np.isin(index, np.arange(len(self._done))).all()
             width = self.rows.shape[1] if self._done.any() else rows.shape[1]
-            if not known or rows.dtype != np.float32 or rows.shape != (len(index), width):
+            if not known or rows.dtype != self.rows.dtype or rows.shape != (len(index), width):
                 raise ShapeError(f"It has {index.dtype} indices {index.shape} and {rows.dtype} rows {rows.shape}.")
             return index.tolist(), rows
 
-    def take(self, index: list[int], rows: NDArray[np.float32]) -> None:
+    def take(self, index: list[int], rows: NDArray[Any]) -> None:
         """Take in the ``rows`` of the texts at ``index``."""
         if not self._done.any():
-            self.rows = np.empty((len(self._done), rows.shape[1]), dtype=np.float32)
+            self.rows = np.empty((len(self._done), rows.shape[1]), dtype=self.rows.dtype)
         self.rows[index] = rows
         self._done[index] = True
         self._unsaved += index
