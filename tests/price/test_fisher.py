@@ -92,14 +92,6 @@ def test_a_gated_function_needs_moments_and_share():
         fisher.kl(estimator, X, share=0.5)
 
 
-def test_a_soft_gate_is_refused():
-    _, fisher, X = random()
-    gate = rs.gates.SoftGate((0, 1), np.ones((1, D)), np.zeros(1), np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-    function = rs.SteeringFunction({1: rs.Translation(np.ones(D))}, gate, (0, 1))
-    with pytest.raises(ParameterError, match="moments do not determine its price"):
-        fisher.kl(function, rs.Moments.of(X), share=0.5)
-
-
 def test_several_gated_maps_are_priced_one_by_one():
     _, fisher, X = random()
     z = np.repeat(["a", "b", "good"], 20)

@@ -146,7 +146,7 @@ def fit(
             out,
             prompts=prompts,
             scorer=scorer,
-            refused={**labelled, "--pooling": pooling, "--store-fisher": store_fisher or None},
+            refused={**labelled, "--pooling": pooling},
             keep_moments=keep_moments,
             store_fisher=store_fisher,
             method=method,

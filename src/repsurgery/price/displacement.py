@@ -30,11 +30,6 @@ def parts_of(steering: Any, moments: Any, share: Any) -> list[Part]:
     share : float, mapping of label to float, or None
         The share of those positions among all positions. A gated function needs it.
     """
-    if isinstance(getattr(getattr(steering, "steering_", steering), "gate", None), SoftGate):
-        raise ParameterError(
-            "A soft gate steers each vector at a strength of its own, so that moments do not determine its price. "
-            "Average ½ dᵀFd over the displacements d = function(X) − X of rows X, or measure it: lm.kl_divergence."
-        )
     maps, gated = _maps(steering)
     if isinstance(getattr(getattr(steering, "steering_", steering), "gate", None), SoftGate):
         raise ParameterError(
