@@ -29,14 +29,15 @@ class Configured(Checked):
         The configuration in words, "base" for the unsteered model; unique in its record.
     choices : mapping
         method ("base", "mean", "mimic", "leace", ...), scope ("none", "selective", "all"), fit ("last", "tokens",
-        "on-policy"), gate ("nearest-mean", "calibrated"), shrinkage, alpha, strength, site, rows.
+        "on-policy"), gate ("nearest-mean", "calibrated", "soft"), shrinkage, alpha, strength, kl, credit, rounds, site,
+        rows.
     measures : mapping of str to Estimate
         Per scorer ``s``: "s.expected_max_toxicity", "s.toxicity_probability", "s.mean_toxicity"; "perplexity" of the
         continuations under the first fluency model, "perplexity.m" under a further one ``m``, and in the same way
         "bits_per_character" (not in older records); "distinct.1", "distinct.2", "distinct.3"; without intervals:
         "steered" (share of generated positions that were steered), "kl" (KL(steered ‖ base) on neutral text), "kl.own"
-        (KL(base ‖ steered) on the base's own continuations, in nats per token),
-        "wikitext.word_perplexity", "wikitext.byte_perplexity".
+        (KL(base ‖ steered) on the base's own continuations, in nats per token), "wikitext.word_perplexity",
+        "wikitext.byte_perplexity".
     differences : mapping of str to Estimate
         Each measure minus that of the base, on the same resampled prompts.
     maxima : mapping of scorer to list of float or None
