@@ -40,6 +40,9 @@ def test_alpha_one_is_mean_matching(d, rows):
     assert_allclose(est.map_.shift, mean.map_.shift, rtol=0, atol=0)
     assert est.certificate_.cost == pytest.approx(est.certificate_.optimal_cost, rel=EXACT)
     assert est.alpha_ == {0: 1.0, 1: 1.0}
+    # it claims what it does: covariances that were not touched are not called equal
+    assert est.certificate_.claims == mean.certificate_.claims == ("means",)
+    assert "covariances" in fit(concept, 0.9).certificate_.claims
     assert relative(fit(concept, 0.9).map_.weight, np.eye(d)) > 1e-3
 
 

@@ -63,7 +63,11 @@ class TowardTarget(BaseSteering):
             c: self._between(moments[c], moments[target], *s)
             for c, s in self._shrinkages(name, moments, rows, sources, target).items()
         }
-        return self._method(shrinkage=name, target=target), solutions
+        method = self._method(shrinkage=name, target=target)
+        if all(s.alpha == (1.0, 1.0) for s in solutions.values()):
+            # pooled altogether, the covariances are left as they are: only the means are matched
+            method = replace(method, claims=tuple(claim for claim in method.claims if claim == "means"))
+        return method, solutions
 
     def _shrinkages(
         self, name: str, moments: ClassMoments, rows: FitRows | None, sources: list[Label], target: Label
