@@ -59,7 +59,9 @@ class SteeredSteps:
         A share that is neither nothing nor everything is not rounded to it.
         """
         if self.soft:
-            return f"steered the {self.steps} generated steps with a mean gate strength of {self.steered / self.steps:.3g}"
+            return (
+                f"steered the {self.steps} generated steps with a mean gate strength of {self.steered / self.steps:.3g}"
+            )
         percent = 100 * self.steered / self.steps
         edge = "less than 1" if 0 < percent < 0.5 else "more than 99" if 99.5 <= percent < 100 else f"{percent:.0f}"
         return f"steered {edge} % of the {self.steps} generated steps"
