@@ -24,7 +24,7 @@ from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredG
 from repsurgery.studies.toxicity.vectors import Labelled
 from repsurgery.studies.toxicity.writing import write
 
-__all__ = ["Policy", "read_gradients", "read_labelled", "read_steps", "spread_out", "write_policy"]
+__all__ = ["Policy", "read_gradients", "read_labelled", "read_steps", "spread_out", "texts_key", "write_policy"]
 
 Item = TypeVar("Item")
 CHUNK = 200
@@ -77,7 +77,7 @@ def read_labelled(
     Parameters
     ----------
     credit : {"text", "step"}
-        See `lm.on_policy`.
+        See `lm.on_policy`; with "step", only the prompts whose continuations differ in score are read.
     before : SteeringFunction or None
         The steering at ``site`` under which the texts were written; the steps are returned as it left them.
     """
@@ -150,8 +150,7 @@ def read_gradients(context: GeneratorContext, policy: Policy, scorer: ToxicitySc
     rows = []
     for part in _by_prompt(telling, CHUNK):
         chosen, values = [telling[i] for i in part], [changes[i] for i in part]
-        texts = {"tokens": [g.tokens for g in chosen], "prompts": [g.prompt for g in chosen]}
-        facts = {**own, "site": site, **texts, "credits": [row.tolist() for row in values]}
+        facts = {**own, "site": site, "texts": texts_key(chosen), "credits": [row.tolist() for row in values]}
         stages = Stages.of(context.work / "gradients", facts)
         rows.append(stages.get("gradients", partial(_gradients, context, chosen, values, site)).arrays["rows"])
     return np.concatenate(rows)
@@ -174,6 +173,11 @@ def _gradients(context: GeneratorContext, chosen: list[Generation], changes: lis
     return Contents(KIND, {}, {"rows": gradients[site]})
 
 
+def texts_key(generations: Sequence[Generation]) -> list[list[Any]]:
+    """Return what decides the steps of ``generations``, beside the model: for the key of stored work."""
+    return [[g.prompt, list(g.prompt_tokens), list(g.tokens), g.finished] for g in generations]
+
+
 def spread_out(items: Sequence[Item], most: int) -> list[Item]:
     """Return at most ``most`` of the ``items``, at equal distances."""
     if len(items) <= most:
@@ -190,8 +194,7 @@ def read_steps(context: GeneratorContext, generations: Sequence[Generation], sit
     rows: list[NDArray[np.float32]] = []
     for start in range(0, len(generations), CHUNK):
         part = generations[start : start + CHUNK]
-        texts = {"tokens": [g.tokens for g in part], "prompts": [g.prompt for g in part]}
-        stages = Stages.of(context.work / "policy", {**own, "site": site, **texts})
+        stages = Stages.of(context.work / "policy", {**own, "site": site, "texts": texts_key(part)})
         stage = stages.get("steps", partial(_states_along, context, part, site))
         vectors = np.asarray(stage.arrays["rows"], dtype=np.float32)
         rows += np.split(vectors, np.cumsum(stage.arrays["steps"])[:-1])
