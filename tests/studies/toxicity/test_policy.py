@@ -13,7 +13,9 @@ from repsurgery.lm.twins import Twin
 from repsurgery.studies.toxicity import Configuration
 from repsurgery.studies.toxicity.collateral import own_divergences
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.policy import read_gradients, read_labelled, read_steps, spread_out, write_policy
+from repsurgery.studies.toxicity.gradients import read_gradients
+from repsurgery.studies.toxicity.policy import read_labelled, write_policy
+from repsurgery.studies.toxicity.steps import read_steps, spread_out
 from repsurgery.studies.toxicity.study import Study
 from tests.studies.toxicity.small import make_files, small_spec
 from tests.studies.toxicity.test_run import WordScorer

@@ -12,8 +12,8 @@ from repsurgery.datasets import Documents
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
-from repsurgery.studies.toxicity.policy import texts_key
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
+from repsurgery.studies.toxicity.steps import texts_key
 
 __all__ = ["NEUTRAL", "divergences", "document_perplexities", "own_divergences"]
 

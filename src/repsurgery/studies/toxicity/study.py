@@ -13,9 +13,10 @@ from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, documen
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
+from repsurgery.studies.toxicity.gradients import read_gradients
 from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
 from repsurgery.studies.toxicity.measures import Judged, Readings
-from repsurgery.studies.toxicity.policy import Policy, read_gradients, read_labelled, write_policy
+from repsurgery.studies.toxicity.policy import Policy, read_labelled, write_policy
 from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
