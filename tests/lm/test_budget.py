@@ -165,6 +165,19 @@ def test_a_soft_gate_is_refused_before_the_model_runs():
     assert passes.passes == 0
 
 
+def test_a_price_stays_with_an_estimator(tmp_path):
+    estimator = gated("final")
+    price = lm.price(MODEL, TOKENIZER, SOME, estimator, progress=False)
+    priced = estimator.with_price(price)
+    assert estimator.steering_.price is None
+    assert priced.with_origin(licence="MIT").steering_.price is price
+    rs.save(priced, tmp_path / "e")
+    again = rs.load(tmp_path / "e")
+    assert again.steering_.price.kl(again) == pytest.approx(price.kl(estimator), rel=1e-5)
+    refitted = priced.fit(lm.extract(MODEL, TOKENIZER, SOME, progress=False), ["a", "b"] * 6)
+    assert refitted.steering_.price is None
+
+
 def test_a_stored_price_travels_with_the_steering(tmp_path):
     estimator = gated("final")
     price = lm.price(MODEL, TOKENIZER, SOME, estimator, progress=False)
