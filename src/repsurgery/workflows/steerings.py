@@ -90,8 +90,9 @@ def open_steering(
     place = site or origin.site
     if kl_budget is not None:
         _require_price(strength, function, file)
-        budget = {"strength": None, "positions": positions, "kl_budget": kl_budget, "caller": f"The file {file}"}
-        strength = budgeted_strength({place or "final": function}, **budget)
+        strength = budgeted_strength(
+            {place or "final": function}, strength=None, kl_budget=kl_budget, positions=positions
+        )
     asked = {"strength": strength, "positions": positions and check_positions(positions)}
     default = {"strength": 1.0, "positions": "all"} | origin.known()
     used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
