@@ -5,7 +5,7 @@ import pytest
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate
+from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate, SoftGate
 from repsurgery.workflows.compare import SteeredSteps, steered_steps
 from repsurgery.workflows.steerings import open_steering
 from tests.lm.tiny_models import WIDTH
@@ -95,6 +95,21 @@ def test_the_share_is_that_of_the_hook_without_prompt_and_waiting(model_folder, 
     opened = open_steering(tmp_path / "f", site)
     assert steered_steps(model, tokenizer, found, opened, progress=False) == by_hook
     assert 0 < by_hook.steered < by_hook.steps
+
+
+def test_behind_a_soft_gate_a_step_counts_by_its_strength(run, model_folder, tmp_path):
+    gate = SoftGate((0, 1), np.eye(WIDTH)[:1], np.zeros(1), np.array([-1.0, 1.0]), np.array([0.0, 0.8]))
+    function = rs.SteeringFunction({1: PUSH}, gate, (0, 1))
+    rs.save(function, tmp_path / "f")
+    found = written(model_folder, {"final": function}, max_new_tokens=6)
+    model, tokenizer = lm.load(model_folder)
+    strength = gate.strength(np.concatenate(lm.states_along(model, tokenizer, found, site="final", progress=False)))
+    counted = steered_steps(model, tokenizer, found, open_steering(tmp_path / "f", "final"), progress=False)
+    assert counted.steered / counted.steps == pytest.approx(strength.mean())
+    assert strength.mean() < 0.9 * (strength > 0).mean()
+    words = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    result = run("generate", tmp_path / "f", "--model", model_folder, *words, "-n", 4, "--max-new-tokens", 6)
+    assert f"{len(strength)} generated steps with a mean gate strength of {strength.mean():.3g}" in result.stdout
 
 
 @pytest.mark.parametrize(
