@@ -255,5 +255,10 @@ def test_a_stored_fisher_matrix_lets_the_file_take_a_budget(run, prompt_file, mo
     model, tokenizer = lm.load(model_folder)
     with lm.steer(model, function, kl_budget=0.01) as steered:
         steered(**tokenizer("w1 w2", return_tensors="pt"))
-    refused = run(*map(str, [*words[:-1], tmp_path / "g.safetensors", "--keep-moments"]))
-    assert refused.exit_code != 0 and "Leave out one of both" in refused.output
+    kept = run(*map(str, [*words[:-1], tmp_path / "g.safetensors", "--keep-moments"]))
+    assert kept.exit_code == 0, kept.output
+    estimator = rs.load(tmp_path / "g.safetensors")
+    assert estimator.moments_.labels == ["source", "target"]
+    assert (estimator.steering_.price.fisher.matrix == function.price.fisher.matrix).all()
+    with lm.steer(model, estimator, kl_budget=0.01) as steered:
+        steered(**tokenizer("w1 w2", return_tensors="pt"))

@@ -8,6 +8,8 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ParameterError, ShapeError
 from repsurgery.lm.read.states import reader
+from repsurgery.price import Price
+from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
 
 SOME = texts(12, seed=6)
@@ -68,8 +70,43 @@ def test_several_sites_share_one_budget():
     priced = sum(FISHERS[site].kl(m, MOMENTS[site], strength=t) for site, m in sites.items())
     assert priced == pytest.approx(SMALL)
     assert torch.equal(logits(sites, kl_budget=SMALL, fisher=FISHERS, moments=MOMENTS), logits(sites, strength=t))
-    with pytest.raises(ParameterError, match="mapping of site to Fisher"):
-        logits(sites, kl_budget=SMALL, fisher=FISHERS["final"], moments=MOMENTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ({"fisher": FISHERS["final"]}, "fisher as a mapping of site to Fisher"),
+        ({"moments": MOMENTS["final"]}, "moments as a mapping of site to Moments or ClassMoments"),
+        ({"moments": MOMENTS["final"].total}, "moments as a mapping of site to Moments or ClassMoments"),
+        ({"share": 0.5}, "share as a mapping of site to share"),
+    ],
+)
+def test_one_value_does_not_serve_several_sites(given, needed):
+    with pytest.raises(ParameterError, match=needed):
+        logits({"final": SHIFT, MID: SHIFT}, kl_budget=SMALL, **{"fisher": FISHERS, "moments": MOMENTS, **given})
+
+
+def test_a_misspelt_site_is_refused():
+    function = rs.SteeringFunction({None: SHIFT}).with_price(Price(FISHERS["final"]))
+    for argument, value in (("fisher", FISHERS[MID]), ("moments", MOMENTS[MID]), ("share", 0.5)):
+        with pytest.raises(ParameterError, match=rf"{argument} is a mapping with \['finl'\].*as in the steering"):
+            logits({"final": function}, kl_budget=SMALL, **{argument: {"finl": value}})
+        with pytest.raises(ParameterError, match="as in the steering"):
+            logits({"final": function, MID: SHIFT}, kl_budget=SMALL, **{argument: {"finl": value, MID: value}})
+    # a site may be left to what its steering stores
+    expected = logits({"final": function, MID: SHIFT}, kl_budget=SMALL, fisher=FISHERS)
+    found = logits({"final": function, MID: SHIFT}, kl_budget=SMALL, fisher={MID: FISHERS[MID]})
+    assert torch.equal(found, expected)
+
+
+def test_shares_by_label_are_given_by_site():
+    estimator = gated(MID)
+    price = lm.price(MODEL, TOKENIZER, SOME, estimator, samples=2, progress=False)
+    budget = {"kl_budget": SMALL, "fisher": price.fisher, "moments": {MID: price.moments}}
+    expected = logits({MID: estimator}, strength=price.strength(estimator, SMALL))
+    assert torch.equal(logits({MID: estimator}, share={MID: price.share}, **budget), expected)
+    with pytest.raises(ParameterError, match="Values by label belong inside"):
+        logits({MID: estimator}, share=price.share, **budget)
 
 
 def test_a_budget_without_a_matrix_says_how_to_get_one():
@@ -103,9 +140,42 @@ def test_the_price_of_a_gate_is_that_of_its_rows():
     assert price.kl(estimator) == pytest.approx(expected, rel=1e-5)  # states are read in float32
 
 
-def _token_states(site):
+def _token_states(site, length=None):
     with torch.no_grad(), reader(MODEL, TOKENIZER, [site], "all") as read:
-        return [read([TOKENIZER(text)["input_ids"]])[site] for text in SOME]
+        return [read([TOKENIZER(text)["input_ids"][:length]])[site] for text in SOME]
+
+
+def test_matrix_and_moments_are_of_the_same_positions():
+    assert any(len(TOKENIZER(text)["input_ids"]) > 3 for text in SOME)
+    price = lm.price(MODEL, TOKENIZER, SOME, SHIFT, site=MID, samples=2, max_length=3, progress=False)
+    rows = np.concatenate(_token_states(MID, 3))
+    assert price.fisher.count == price.moments.count == len(rows)
+    np.testing.assert_allclose(price.moments.mean, rows.mean(axis=0), rtol=0, atol=1e-5)  # of float32 states
+
+
+def test_a_soft_gate_is_refused_before_the_model_runs():
+    rows = lm.extract(MODEL, TOKENIZER, SOME, site=MID, progress=False)
+    labels = ["a", "b"] * 6
+    gate = rs.calibrate_soft_gate(rs.build_gate("nearest-mean", rows, labels), rows, source="a")
+    function = rs.SteeringFunction({"a": SHIFT}, gate, ("a", "b"))
+    passes = Interrupting(MODEL, stop=None)
+    with pytest.raises(ParameterError, match=r"strength = sqrt\(budget / fisher\.kl_on\(f, X\)\)"):
+        lm.price(MODEL, TOKENIZER, SOME, function, site=MID, progress=False)
+    passes.remove()
+    assert passes.passes == 0
+
+
+def test_a_price_stays_with_an_estimator(tmp_path):
+    estimator = gated("final")
+    price = lm.price(MODEL, TOKENIZER, SOME, estimator, progress=False)
+    priced = estimator.with_price(price)
+    assert estimator.steering_.price is None
+    assert priced.with_origin(licence="MIT").steering_.price is price
+    rs.save(priced, tmp_path / "e")
+    again = rs.load(tmp_path / "e")
+    assert again.steering_.price.kl(again) == pytest.approx(price.kl(estimator), rel=1e-5)
+    refitted = priced.fit(lm.extract(MODEL, TOKENIZER, SOME, progress=False), ["a", "b"] * 6)
+    assert refitted.steering_.price is None
 
 
 def test_a_stored_price_travels_with_the_steering(tmp_path):
@@ -124,3 +194,20 @@ def test_a_stored_price_travels_with_the_steering(tmp_path):
     assert rs.load(tmp_path / "g").price.share == 1.0
     with pytest.raises(ShapeError, match="same site"):
         rs.SteeringFunction({None: rs.Translation([1.0])}).with_price(price)
+
+
+def test_a_stored_price_serves_its_own_site():
+    function = rs.SteeringFunction({None: SHIFT})
+    priced = function.with_price(lm.price(MODEL, TOKENIZER, SOME, function, site="final", progress=False))
+    with lm.steer(MODEL, {"final": priced}, kl_budget=0.01):
+        MODEL(**TOKENIZER("w1 w2", return_tensors="pt"))
+    elsewhere = lm.steer(MODEL, {"layers.0": priced}, kl_budget=0.01)
+    with pytest.raises(ParameterError, match=r"measured at 'final', and it would act at 'layers\.0'"), elsewhere:
+        pass
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+def test_a_budget_needs_every_position(positions):
+    partly = lm.steer(MODEL, {"final": SHIFT}, kl_budget=0.01, fisher=FISHERS["final"], positions=positions)
+    with pytest.raises(ParameterError, match="every position that predicts a token"), partly:
+        pass

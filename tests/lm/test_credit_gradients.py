@@ -82,8 +82,21 @@ def test_interrupted_gradients_go_on_where_they_stopped(tmp_path):
     assert passes.passes == 4 - 2
     for site in SITES:
         np.testing.assert_allclose(found[site], expected[site], rtol=0, atol=1e-12 * np.abs(expected[site]).max())
-    lm.credit_gradients(model, TOKENIZER, drawn, [-c for c in given], work_dir=tmp_path, **options)
-    assert passes.passes == 2 + 4  # other credits are another job
+
+
+@pytest.mark.parametrize("other", ["credits", "positions", "sites"])
+def test_other_settings_are_another_job(tmp_path, other):
+    model, drawn, given = written(n=2)
+    options = {"sites": ["layers.0"], "progress": False}
+    base = lm.credit_gradients(model, TOKENIZER, drawn, given, work_dir=tmp_path, **options)
+    if other == "credits":
+        given = [-credit for credit in given]
+    options |= {"positions": {"positions": "generated"}, "sites": {"sites": ["layers.1"]}}.get(other, {})
+    expected = lm.credit_gradients(model, TOKENIZER, drawn, given, **options)
+    found = lm.credit_gradients(model, TOKENIZER, drawn, given, work_dir=tmp_path, **options)
+    (site,) = found
+    assert (found[site] == expected[site]).all()
+    assert (found[site] != next(iter(base.values()))).any()
 
 
 def test_bad_credits_are_refused():

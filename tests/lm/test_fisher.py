@@ -156,12 +156,25 @@ def test_an_interrupted_fisher_goes_on_where_it_stopped(model, tokenizer, tmp_pa
     assert passes.passes == 5 - 2
     for site in expected:
         np.testing.assert_allclose(found[site].matrix, expected[site].matrix, rtol=1e-9, atol=1e-12)
-    lm.fisher(model, tokenizer, some, work_dir=tmp_path, **{**options, "samples": 3})
-    assert passes.passes == 3 + 5  # other settings are another job
     for path in tmp_path.rglob("progress.safetensors"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(CacheWarning, match="read anew"):
         lm.fisher(model, tokenizer, some, work_dir=tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"samples": 3}, {"seed": 1}, {"positions": "generated"}, {"sites": [MID, "final"]}, {"sites": ["layers.1"]}],
+)
+def test_other_settings_are_another_job(model, tokenizer, tmp_path, other):
+    drawn = lm.generate(model, tokenizer, SOME[:2], n=2, max_new_tokens=4, progress=False)
+    options = {"sites": [MID], "samples": 2, "progress": False}
+    base = lm.fisher(model, tokenizer, drawn, work_dir=tmp_path, **options)
+    expected = lm.fisher(model, tokenizer, drawn, **{**options, **other})
+    found = lm.fisher(model, tokenizer, drawn, work_dir=tmp_path, **{**options, **other})
+    assert list(found) == list(expected)
+    assert all((found[site].matrix == expected[site].matrix).all() for site in expected)
+    assert list(found) != list(base) or (found[MID].matrix != base[MID].matrix).any()
 
 
 def test_the_model_is_left_as_it_was(model, tokenizer):

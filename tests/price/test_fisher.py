@@ -128,7 +128,6 @@ def test_a_matrix_survives_its_file(tmp_path):
         assert (again.count, again.samples) == (7, 0)
         assert (again.matrix == fisher.matrix).all() and again.matrix.dtype == np.float64
     rs.save(fisher, path)
-    rs.Translation(np.ones(2))
     rs.save(rs.Translation(np.ones(2)), path)
     with pytest.raises(FileFormatError, match="kind"):
         rs.Fisher.load(path)

@@ -88,6 +88,14 @@ def test_prompts_stay_in_one_fold():
     assert ungrouped.certificate_.held_out_slope < alone.certificate_.held_out_slope - 0.1
 
 
+def test_the_random_state_draws_the_folds():
+    _, fisher, G = problem()
+    first, same, other = (rs.NaturalSteering(random_state=seed).fit(G, fisher=fisher) for seed in (0, 0, 1))
+    assert first.certificate_ == same.certificate_
+    assert first.certificate_.held_out_slope != other.certificate_.held_out_slope
+    np.testing.assert_array_equal(first.map_.shift, other.map_.shift)
+
+
 def test_directions_without_a_price_are_left_alone():
     F = np.diag([1.0, 1.0, 0.0])
     natural = rs.NaturalSteering(damping=0.0).fit(np.ones((4, 3)), fisher=rs.Fisher(1, F))

@@ -14,11 +14,12 @@ __all__ = ["EffectCertificate", "certificate_from_dict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectCertificate:
-    """The first-order effect of a shift δ on the expected credit of a continuation, and its price.
+    """The first-order effect of a shift δ on the expected credit of the steps of a continuation, and its price.
 
     A slope is gᵀδ / √(½ δᵀFδ): the change of the expected credit per square root of a nat, where g is the gradient of
-    the credit. A shift of k nats is predicted to change the credit by slope · √k. Like every certificate it is a
-    measurement and a digest, not a proof.
+    the credit, with the texts before each step as the base model writes them; see `lm.credit_gradients`. A shift of k
+    nats is predicted to change the credit by slope · √k. Like every certificate it is a measurement and a digest, not
+    a proof.
 
     Attributes
     ----------
@@ -55,7 +56,10 @@ class EffectCertificate:
 
     @property
     def predicted_effect(self) -> float:
-        """The predicted change of a continuation's expected credit, from the held-out slope."""
+        """The predicted change of the expected credit, summed over the steps of a text, from the held-out slope.
+
+        The texts before each step are taken as the base model writes them.
+        """
         return self.held_out_slope * math.sqrt(self.kl)
 
     def to_dict(self) -> dict[str, Any]:

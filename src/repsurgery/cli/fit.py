@@ -77,7 +77,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="NUMBER|auto",
-            help="How far pooled shrinkage draws the covariances together: 0 not at all, 1 to one covariance for both.",
+            help="How far pooled shrinkage draws the two covariances together: 0 not at all, 1 to one for both.",
             show_default="auto",
         ),
     ] = None,

@@ -46,16 +46,16 @@ def fit_own_texts(
         )
     if keep_moments and how["rounds"] > 1:
         raise ParameterError("--keep-moments saves the moments of one round. Leave it out, or pass --rounds 1.")
-    if keep_moments and how["store_fisher"]:
-        raise ParameterError("--keep-moments saves an estimator, which holds no Fisher matrix. Leave out one of both.")
     import repsurgery as rs
     from repsurgery.scorers import load_scorer
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.workflows.on_policy import fit_on_policy, read_prompts
 
     found = fit_on_policy(read_prompts(prompts), load_scorer(scorer), **how)
-    last = found.rounds[-1].estimator
-    rs.save(last.with_origin(found.steering.origin) if keep_moments else found.steering, out)
+    steering, result = found.steering, found.steering
+    if keep_moments:  # of one round, whose function is the whole steering, so that it has the same price
+        result = found.rounds[-1].estimator.with_origin(steering.origin).with_price(steering.price)
+    rs.save(result, out)
     console = Console()
     for number, one in enumerate(found.rounds, start=1):
         show_table(certificate_table(one.estimator.certificate_), console)

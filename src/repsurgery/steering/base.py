@@ -23,6 +23,7 @@ from repsurgery.moments import ClassMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, FitRows, alpha_read, check_shrinkage, ridge_read
 from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.price import Price
 from repsurgery.registry import Registry, reads
 from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
@@ -229,6 +230,17 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         placed._origin = self._origin.revised(origin, **facts)
         placed._steering = None if self._steering is None else self._steering.with_origin(placed._origin)
         return placed
+
+    def with_price(self, price: Price | None) -> Self:
+        """Return a copy of this fitted estimator whose steering function holds ``price``; a later fit removes it.
+
+        Guarantees
+        ----------
+        It is saved with the estimator (test_a_price_stays_with_an_estimator).
+        """
+        priced = copy.copy(self)
+        priced._steering = self.steering_.with_price(price)
+        return priced
 
     @property
     def classes_(self) -> np.ndarray:

@@ -125,7 +125,7 @@ def fit_table(
         price = lm.price(
             network, tokenizer, fitted.texts, estimator, site=site, max_length=max_length, progress=progress
         )
-        estimator._steering = estimator.steering_.with_price(price)
+        estimator = estimator.with_price(price)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
     return FitResult(estimator, measured, (*support, *((note,) if measured is None else measured.notes(len(fitted)))))

@@ -1,4 +1,4 @@
-"""Gradients of credits: how a shift of the states at a site changes the expected credit of a continuation."""
+"""Gradients of credits: how a shift of the states changes the expected credit of the steps along given texts."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -38,9 +38,9 @@ def credit_gradients(
 ) -> dict[str, Matrix]:
     """Return, per site and prompt, the gradient of the expected credit in a shift of the states.
 
-    Row i is the mean over the continuations of prompt i of Σ_t (credit_t − baseline) ∇ log p(x_t | h_t). The baseline
-    is the mean credit of a step of that prompt; it leaves the expectation as it is, because scores have mean zero, and
-    removes the noise that equal credits would cause.
+    Row i is the mean over the continuations of prompt i of Σ_t (credit_t − baseline) ∇ log p(x_t | h_t). This is the
+    gradient of the credit that each step is expected to have, summed over the steps, with the texts before each step
+    as the base model writes them: how a token changes the credits of later tokens is left out.
 
     Parameters
     ----------
@@ -62,6 +62,15 @@ def credit_gradients(
     Returns
     -------
     dict of site name to (n_prompts, d) float64 array, in increasing order of ``Generation.index``
+
+    Notes
+    -----
+    The baseline is the mean credit of a step of the prompt. It removes the noise that equal credits would cause, and it
+    has a small bias. It contains the step's own credit, so that with N steps of a prompt it multiplies the expectation
+    by 1 − 1/N where a credit depends on its own token alone; a token's effect on later credits of its text enters with
+    the weight −1/N. The other credits do not matter in expectation if the scores ∇ log p(x_t | h_t) have mean zero,
+    which holds for tokens drawn from p itself. It does not hold for texts drawn with ``top_p`` below 1 or with another
+    temperature, nor exactly because the step that ended a text is left out.
 
     Guarantees
     ----------

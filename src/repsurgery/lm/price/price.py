@@ -7,7 +7,8 @@ import numpy as np
 from torch import nn
 
 from repsurgery.arrays import Label
-from repsurgery.errors import DataError
+from repsurgery.errors import DataError, ParameterError
+from repsurgery.gates import SoftGate
 from repsurgery.lm.batching import check_texts, encode, evaluating, run_batches, sorted_batches
 from repsurgery.lm.price.fisher import fisher
 from repsurgery.lm.read.states import reader
@@ -56,8 +57,15 @@ def price(
     Guarantees
     ----------
     The price of a gated function is that of the displaced rows (test_the_price_of_a_gate_is_that_of_its_rows).
+    Matrix and moments are those of the same positions (test_matrix_and_moments_are_of_the_same_positions).
+    A soft gate is refused before the model runs (test_a_soft_gate_is_refused_before_the_model_runs).
     """
     function = as_steering(steering, caller="price")
+    if isinstance(function.gate, SoftGate):
+        raise ParameterError(
+            "price got a function with a soft gate, whose price does not follow from moments. Compute its strength "
+            "from rows: strength = sqrt(budget / fisher.kl_on(f, X)), with X the vectors of all positions."
+        )
     place = site or function.origin.site or "final"
     texts = check_texts(texts, caller="price")
     found = fisher(
@@ -85,8 +93,8 @@ def price(
         run_batches(batches, run, progress=progress, label=f"reading {place}")
     total = sum(map(len, tokens))
     if all(moments.count == total for moments in selected.values()):
-        return Price(found, next(iter(selected.values())), 1.0)
+        return Price(found, next(iter(selected.values())), 1.0, place)
     if not all(moments.count for moments in selected.values()):
         raise DataError("The gate selects no position of these texts for some map, so it has no price there.")
     by_label = {label: moments for label, moments in selected.items() if label is not None}
-    return Price(found, ClassMoments(by_label), {label: m.count / total for label, m in by_label.items()})
+    return Price(found, ClassMoments(by_label), {label: m.count / total for label, m in by_label.items()}, place)

@@ -5,12 +5,15 @@ from typing import Any
 
 from repsurgery.errors import ParameterError
 from repsurgery.lm.steer.placing import items_of
+from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments
-from repsurgery.price import Fisher, Price
+from repsurgery.price import Price
 from repsurgery.price.fisher import budget_strength
 
 __all__ = ["budgeted_strength"]
+
+_KINDS = {"fisher": "Fisher", "moments": "Moments or ClassMoments", "share": "share"}
 
 
 def budgeted_strength(
@@ -18,6 +21,7 @@ def budgeted_strength(
     *,
     strength: float | None,
     kl_budget: float | None,
+    positions: Positions | None = None,
     fisher: Any = None,
     moments: Any = None,
     share: Any = None,
@@ -31,15 +35,22 @@ def budgeted_strength(
     Parameters
     ----------
     sites : mapping of site to steering, or one steering whose origin names its site
+    positions : str or None
+        "prompt" and "last" are refused: they steer fewer positions than the prediction assumes.
     fisher : Fisher, mapping of site to Fisher, or None
-        None uses the matrix that is stored with each steering.
+        None uses the matrix that is stored with each steering. Several sites need a mapping, here and below. It may
+        name further sites, and it may leave out a site whose steering stores its own value.
     moments : Moments, ClassMoments, mapping of site to one of them, or None
-    share : float, mapping of site to float, or None
-        See `Fisher.kl`.
+    share : float, mapping of site to share, or None
+        See `Fisher.kl`. Shares by label are given by site too: ``{site: {label: share}}``.
 
     Guarantees
     ----------
     The predictions at this strength sum to the budget (test_several_sites_share_one_budget).
+    One value for several sites, or a misspelt site, is refused (test_one_value_does_not_serve_several_sites,
+    test_a_misspelt_site_is_refused).
+    A stored price serves its own site only, and no partial positions (test_a_stored_price_serves_its_own_site,
+    test_a_budget_needs_every_position).
     """
     if kl_budget is None:
         if any(value is not None for value in (fisher, moments, share)):
@@ -48,31 +59,57 @@ def budgeted_strength(
     if strength is not None:
         raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
-    whole = sum(_price_at(name, value, items, fisher, moments, share).kl(value) for name, value in items)
+    for _, value in items:
+        if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last"):
+            raise ParameterError(
+                f"{caller} got kl_budget={kl_budget!r} with positions={partly!r}; the predicted price is that of "
+                "steering every position that predicts a token. Pass positions='all' or 'generated', or a strength."
+            )
+    given = {"fisher": fisher, "moments": moments, "share": share}
+    for argument, value in given.items():
+        _require_sites(argument, value, [name for name, _ in items])
+    whole = sum(_price_at(name, value, given).kl(value) for name, value in items)
     return budget_strength(kl_budget, whole)
 
 
-def _price_at(site: str, value: Any, items: list[Any], fisher: Any, moments: Any, share: Any) -> Price:
+def _price_at(site: str, value: Any, given: Mapping[str, Any]) -> Price:
     stored = as_steering(value).price
-    given = [_at(site, items, one) for one in (fisher, moments, share)]
+    here = {argument: one.get(site) if _by_site(one) else one for argument, one in given.items()}
+    if stored is not None and stored.site not in (None, site) and here["fisher"] is None:
+        raise ParameterError(
+            f"The price stored with this steering was measured at {stored.site!r}, and it would act at {site!r}. Pass "
+            f"fisher= and moments= of {site!r}, or a strength."
+        )
     if stored is not None:
-        given = [kept if one is None else one for one, kept in zip(given, _fields(stored), strict=True)]
-    if given[0] is None:
+        here = {argument: getattr(stored, argument) if one is None else one for argument, one in here.items()}
+    if here["fisher"] is None:
         raise ParameterError(
             f"kl_budget needs the Fisher matrix at {site!r}, and the steering holds none. Pass fisher=lm.fisher(model, "
             f"tokenizer, texts, sites=[{site!r}]) and moments=lm.class_moments(..., pooling='all'), or store both with "
             "the steering: function.with_price(lm.price(...)), or repsurgery fit --store-fisher."
         )
-    return Price(*given)
+    return Price(**here)
 
 
-def _fields(price: Price) -> tuple[Any, Any, Any]:
-    return price.fisher, price.moments, price.share
+def _by_site(value: Any) -> bool:
+    return isinstance(value, Mapping) and not isinstance(value, ClassMoments)
 
 
-def _at(site: str, items: list[Any], value: Any) -> Any:
-    if isinstance(value, Mapping) and not isinstance(value, ClassMoments):
-        return value.get(site)
-    if isinstance(value, Fisher) and len(items) > 1:
-        raise ParameterError(f"There are {len(items)} sites. Pass fisher as a mapping of site to Fisher.")
-    return value
+def _require_sites(argument: str, value: Any, sites: list[str]) -> None:
+    """Raise where ``value`` is one value for several sites, or a mapping that seems to misspell a site."""
+    if value is None:
+        return
+    if not _by_site(value):
+        if len(sites) > 1:
+            raise ParameterError(
+                f"There are {len(sites)} sites, and {argument} is one {type(value).__name__}. Pass {argument} as a "
+                f"mapping of site to {_KINDS[argument]}, with the sites {sites}."
+            )
+        return
+    # a mapping may cover more sites than are steered, or leave some to what is stored; a misspelt site does both
+    unknown, absent = [key for key in value if key not in sites], [site for site in sites if site not in value]
+    if unknown and absent:
+        raise ParameterError(
+            f"{argument} is a mapping with {unknown}, which are not steered, and without {absent}, which are. Name the "
+            f"sites as in the steering. Values by label belong inside: {argument}={{{absent[0]!r}: {{label: ...}}}}."
+        )

@@ -59,7 +59,8 @@ def steer(
         For ``kl_budget``, see `lm.fisher`. None uses what is stored with each steering, see `lm.price`.
     moments : Moments, ClassMoments, mapping of site to one of them, or None
     share : float, mapping of site to float, or None
-        For ``kl_budget`` of maps other than shifts, and of gated functions: see `Fisher.kl`.
+        For ``kl_budget`` of maps other than shifts, and of gated functions: see `Fisher.kl`. Several sites need
+        mappings of site to value.
     positions : {"all", "generated", "prompt", "last"} or None
         None uses the positions that the origin of each steering names, else ``all``.
         ``all``: every position. ``prompt``: those of the prompt. ``last``: the last prompt position only.
@@ -113,7 +114,7 @@ def steer(
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
     budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
-    strength = budgeted_strength(sites, strength=strength, **budget)
+    strength = budgeted_strength(sites, strength=strength, positions=positions, **budget)
     placed = placements(inner, sites, strength=strength, positions=positions)
     jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
