@@ -216,6 +216,12 @@ def test_a_handful_of_rows_proves_nothing():
         rs.MiMiC().fit(X, z).verify(X[:4], np.array([0, 0, 1, 1]))
 
 
+def test_many_rows_of_a_handful_of_groups_prove_nothing():
+    X, z = make_concept(0)
+    with pytest.raises(rs.errors.DataError, match="Pass more groups of rows"):
+        rs.MiMiC().fit(X, z).verify(X, z, groups=np.arange(len(X)) % 4)
+
+
 @pytest.mark.parametrize("estimator", [rs.MiMiC, rs.TraceMatching, rs.BarycenterErasure, rs.MidSteer])
 def test_no_gap_is_predicted_where_no_law_holds(estimator):
     concept = make_concept(0)

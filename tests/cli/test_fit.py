@@ -6,6 +6,7 @@ import pytest
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.datasets import hold_out, read_table
+from repsurgery.errors import DataError
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.workflows import held_out
 
@@ -112,6 +113,20 @@ def test_too_few_texts_to_hold_out_any_is_one_sentence(fit, tmp_path):
     assert found.certificate.by_source["a"].rows_source == 6
     # with one share more there are enough
     assert "measured on 4 that were held out" in fit("--method", "mean", "--held-out", 0.3, texts=few)[1]
+
+
+def test_only_too_few_held_out_texts_are_called_too_few(fit, tmp_path, monkeypatch):
+    few, some = tmp_path / "few.csv", tmp_path / "some.csv"
+    for path, count in ((few, 12), (some, 60)):
+        path.write_text("\n".join(["sentence,tone", *(f"w{i} w{i % 7},{'ab'[i % 2]}" for i in range(count))]))
+
+    def broken(*_, **__):
+        raise DataError("These rows are broken.")
+
+    monkeypatch.setattr(rs.SteeringFunction, "verify", broken)
+    assert "too few to tell" in fit("--method", "mean", "--held-out", 0.3, texts=few)[1]
+    with pytest.raises(AssertionError, match="These rows are broken"):
+        fit("--method", "mean", "--held-out", 0.3, texts=some)
 
 
 def test_a_rare_label_that_is_not_steered_does_not_matter(fit, table):

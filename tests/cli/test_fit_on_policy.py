@@ -1,10 +1,19 @@
+from inspect import signature
+from typing import get_args
+
 import numpy as np
 import pytest
+from typer.main import get_command
 
 import repsurgery as rs
 from repsurgery import lm
+from repsurgery.cli import fit
+from repsurgery.cli.app import app
 from repsurgery.errors import DataError, ParameterError
+from repsurgery.lm.policy import credit
 from repsurgery.scorers.base import SCORERS
+from repsurgery.studies.toxicity import configuration
+from repsurgery.workflows.fit import fit_table
 from repsurgery.workflows.on_policy import fit_on_policy, read_prompts
 from tests.lm import tools
 from tests.lm.test_on_policy import PROMPTS, WordScorer
@@ -149,6 +158,9 @@ def test_one_round_prints_its_certificate_and_keeps_its_moments(run, prompt_file
         (["table.csv"], "Leave out a table"),
         (["--source", "a"], "Leave out --source"),
         (["--pooling", "last"], "Leave out --pooling"),
+        (["--held-out", "0.2"], "Leave out --held-out"),
+        (["--text-column", "text"], "Leave out --text-column"),
+        (["--label-column", "label"], "Leave out --label-column"),
         (["--prompts", "absent.txt"], "There is no file of prompts"),
         (["--prompts", "empty.txt"], "holds no prompts"),
         (["--scorer", "nobody"], "There is no scorer 'nobody'"),
@@ -173,6 +185,55 @@ def test_flags_of_on_policy_need_it_and_it_needs_them(run, prompt_file, table, t
     assert "Add --on-policy" in result.output
     result = run("fit", "--on-policy", "--prompts", prompt_file, "--out", tmp_path / "f")
     assert "--prompts FILE --scorer linear" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        *(("--samples", 8), ("--rounds", 1), ("--credit", "text")),
+        *(("--source-at", 0.5), ("--target-at", 0.1), ("--step-at", 0.1)),
+    ],
+)
+def test_a_table_refuses_the_flags_of_on_policy_though_they_are_the_defaults(run, table, tmp_path, flag, value):
+    result = run("fit", table, "--target", "b", flag, value, "--out", tmp_path / "f")
+    assert result.exit_code == 1
+    assert f"Only --on-policy uses {flag}. Add --on-policy, or leave it out." in result.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--text-column", "text"), ("--label-column", "label"), ("--held-out", 0.2), ("--seed", 0), ("--max-length", 9)],
+)
+def test_moments_refuse_the_flags_of_texts(run, tmp_path, flag, value):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    rs.ClassMoments.of(X, np.repeat(["a", "b"], 20)).save(tmp_path / "m")
+    result = run("fit", "--moments", tmp_path / "m", "--target", "b", flag, value, "--out", tmp_path / "f")
+    assert result.exit_code == 1
+    assert f"--moments reads no texts, which need {flag}. Leave it out." in result.output
+
+
+def test_the_help_shows_the_defaults_that_the_functions_use(run):
+    shown = {p.name: p.show_default for p in get_command(app).get_command(None, "fit").params}
+    used = {**signature(fit_table).parameters, **signature(lm.on_policy).parameters}
+    used |= {"rounds": signature(fit_on_policy).parameters["rounds"]}
+    for name in ("held_out", "seed", "samples", "rounds", "credit", "source_at", "target_at", "step_at"):
+        assert shown[name] == str(used[name].default)
+    assert (shown["text_column"], shown["label_column"]) == (used["text"].default, used["label"].default)
+
+
+def test_the_command_line_and_the_study_know_the_kinds_of_credit():
+    # they are written down there too, because neither may import torch
+    assert get_args(fit.Credit) == get_args(configuration.Credit) == get_args(credit.Credit)
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_ctrl_c_says_that_the_same_command_resumes(run, prompt_file, model_folder, tmp_path, monkeypatch, stop):
+    assert "linear" in SCORERS
+    monkeypatch.setitem(SCORERS._own, "words", lambda: WordScorer(stop=stop))
+    words = ("--on-policy", "--prompts", prompt_file, "--scorer", "words", "--method", "mean", "--rounds", 2)
+    result = run("fit", *words, "--model", model_folder, "--out", tmp_path / "f")
+    assert result.exit_code == 130
+    assert "fit stopped; run again to resume." in result.stderr
 
 
 def test_prompts_are_the_lines_of_a_file(prompt_file, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate
+from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate, SoftGate
 from repsurgery.workflows.compare import SteeredSteps, steered_steps
 from repsurgery.workflows.steerings import open_steering
 from tests.lm.tiny_models import WIDTH
@@ -97,6 +97,21 @@ def test_the_share_is_that_of_the_hook_without_prompt_and_waiting(model_folder, 
     assert 0 < by_hook.steered < by_hook.steps
 
 
+def test_behind_a_soft_gate_a_step_counts_by_its_strength(run, model_folder, tmp_path):
+    gate = SoftGate((0, 1), np.eye(WIDTH)[:1], np.zeros(1), np.array([-1.0, 1.0]), np.array([0.0, 0.8]))
+    function = rs.SteeringFunction({1: PUSH}, gate, (0, 1))
+    rs.save(function, tmp_path / "f")
+    found = written(model_folder, {"final": function}, max_new_tokens=6)
+    model, tokenizer = lm.load(model_folder)
+    strength = gate.strength(np.concatenate(lm.states_along(model, tokenizer, found, site="final", progress=False)))
+    counted = steered_steps(model, tokenizer, found, open_steering(tmp_path / "f", "final"), progress=False)
+    assert counted.steered / counted.steps == pytest.approx(strength.mean())
+    assert strength.mean() < 0.9 * (strength > 0).mean()
+    words = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    result = run("generate", tmp_path / "f", "--model", model_folder, *words, "-n", 4, "--max-new-tokens", 6)
+    assert f"{len(strength)} generated steps with a mean gate strength of {strength.mean():.3g}" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("steered", "steps", "share"),
     [(0, 9, "0"), (1, 900, "less than 1"), (37, 100, "37"), (899, 900, "more than 99"), (9, 9, "100")],
@@ -116,6 +131,17 @@ def test_base_and_steered_stand_side_by_side(run, fitted, model_folder):
         assert text.text.strip() in result.stdout
     assert "base" in result.stdout
     assert fitted.stem in result.stdout
+
+
+def test_prompts_in_a_file_are_read_as_fit_reads_them(run, fitted, model_folder, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("  w1 w2 \n\nw4 w5\n")
+    common = ("generate", fitted, "--model", model_folder, "--max-new-tokens", 4)
+    from_file = run(*common, "--prompts-file", prompts)
+    assert from_file.exit_code == 0, from_file.output
+    assert from_file.stdout == run(*common, "--prompt", "w1 w2", "--prompt", "w4 w5").stdout
+    prompts.write_bytes("é".encode("latin-1"))
+    assert "Save it as UTF-8" in run(*common, "--prompts-file", prompts).stderr
 
 
 def test_strength_zero_writes_what_the_base_writes(run, fitted, model_folder, tmp_path):

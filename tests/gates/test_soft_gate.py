@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
-from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
+from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.gates import LinearGate, QuadraticGate, SoftGate
 from tests.lm.tools import random_map
 
@@ -104,6 +104,17 @@ def test_an_estimator_takes_a_soft_gate_and_is_certified(tmp_path):
     assert np.array_equal(rs.load(tmp_path / "est.safetensors").transform(X), est.transform(X))
 
 
+@pytest.mark.parametrize("strength", [0.5, 3.0])
+def test_steering_softly_beyond_a_dtype_is_refused(strength):
+    rows = np.full((2, D), 1e30, dtype=np.float32)
+    far = rs.Diagonal(np.full(D, 2e8 if strength > 1 else 1e9), np.zeros(D))
+    function = rs.SteeringFunction({1: far}, soft([0.0], [strength]), (0, 1))
+    with pytest.raises(NonFiniteError, match=r"float32.*lower the strength"):
+        function(rows)
+    assert np.isfinite(function(rows.astype(np.float64))).all()
+    assert np.isfinite(function(rows / 10)).all()
+
+
 def test_what_a_soft_gate_cannot_do_is_refused():
     function = steering(soft([0.0], [0.5]))
     with pytest.raises(SurgeryError, match="do not show how strongly"):
@@ -142,13 +153,25 @@ def test_a_calibrated_soft_gate_steers_the_stated_shares(source, low, high):
     strength = gate.strength(X)
     towards = SCORES if source == 1 else -SCORES
     assert (np.diff(strength[np.argsort(towards)]) >= 0).all()
-    # a quantile may fall on a row, which then is one more
-    assert (strength > 0).mean() <= 1 - low + 1.5 / len(X)
-    assert (strength > 0).mean() >= 1 - high - 1.5 / len(X)
-    assert abs((strength == 0.8).mean() - (1 - high)) <= 1.5 / len(X)
-    assert strength.max() == 0.8
-    if high > low:
-        assert abs((strength > 0).mean() - (1 - low)) <= 1.5 / len(X)
+    # the quantile q of n rows lies at the place q (n − 1), counted from 0: between two rows, or on the first or last
+    places = np.arange(len(X))
+    assert (strength == 0.8).sum() == (places >= high * (len(X) - 1)).sum()
+    assert (strength > 0).sum() == (places > low * (len(X) - 1)).sum()
+    assert (strength == 0.8).sum() <= (1 - high) * len(X) + 1
+    assert (strength > 0).sum() <= (1 - low) * len(X) + 1
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "steered", "full"),
+    # a quantile on a row, and one between two rows, where the share itself is no whole number of rows
+    [(5, 0.5, 0.75, 2, 2), (5, 0.5, 1.0, 2, 1), (2, 0.9, 0.9, 1, 1), (5, 0.75, 0.75, 2, 2)],
+)
+def test_a_calibrated_soft_gate_may_steer_one_row_more(n, low, high, steered, full):
+    gate = LinearGate((0, 1), np.ones((1, 1)), np.zeros(1))
+    rows = np.arange(float(n))[:, None]
+    strength = rs.calibrate_soft_gate(gate, rows, source=1, low=low, high=high).strength(rows)
+    assert ((strength > 0).sum(), (strength == 1).sum()) == (steered, full)
+    assert (1 - high) * n < full <= (1 - high) * n + 1
 
 
 def test_bad_calibrations_are_refused():

@@ -237,3 +237,20 @@ def test_a_stored_price_travels_with_the_steering(tmp_path):
     assert rs.load(tmp_path / "g").price.share == 1.0
     with pytest.raises(ShapeError, match="same site"):
         rs.SteeringFunction({None: rs.Translation([1.0])}).with_price(price)
+
+
+def test_a_stored_price_serves_its_own_site():
+    function = rs.SteeringFunction({None: SHIFT})
+    priced = function.with_price(lm.price(MODEL, TOKENIZER, SOME, function, site="final", progress=False))
+    with lm.steer(MODEL, {"final": priced}, kl_budget=0.01):
+        MODEL(**TOKENIZER("w1 w2", return_tensors="pt"))
+    elsewhere = lm.steer(MODEL, {"layers.0": priced}, kl_budget=0.01)
+    with pytest.raises(ParameterError, match=r"measured at 'final', and it would act at 'layers\.0'"), elsewhere:
+        pass
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+def test_a_budget_needs_every_position(positions):
+    partly = lm.steer(MODEL, {"final": SHIFT}, kl_budget=0.01, fisher=FISHERS["final"], positions=positions)
+    with pytest.raises(ParameterError, match="every position that predicts a token"), partly:
+        pass

@@ -34,7 +34,7 @@ def test_a_function_is_never_hidden_by_the_package_of_its_name():
     """`lm.steer` and its like are functions, whichever module was imported first."""
     room = Path(lm.__file__).parent
     names = sorted(set(lm.__all__) & {path.parent.name for path in room.glob("*/__init__.py")})
-    assert names == ["fold", "generate", "load", "steer"]
+    assert names == ["fold", "generate", "load", "price", "steer"]
     modules = [f"repsurgery.lm.{name}.{path.stem}" for name in names for path in room.glob(f"{name}/[a-z]*.py")]
     assert len(modules) > 2 * len(names)
     outcome = run(FIRST.format(packages=[f"repsurgery.lm.{name}" for name in names], modules=modules, names=names))

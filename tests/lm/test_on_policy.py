@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import normalizers
 
 import repsurgery as rs
 from repsurgery import lm
@@ -239,6 +240,29 @@ def test_other_jobs_use_what_they_share_and_nothing_else(model, tokenizer, tmp_p
     other = tiny_model("llama", seed=1)
     changed = lm.on_policy(other, tokenizer, PROMPTS, WordScorer(), **options)
     assert changed.generations == lm.generate(other, tokenizer, PROMPTS, n=3, max_new_tokens=7, progress=False)
+
+
+def prefixing_tokenizer():
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Prepend(f"{WORDS[9]} ")
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"seed": 1}, {"top_p": 0.6}, {"temperature": 0.7}, {"max_new_tokens": 4}, {"max_length": 2}),
+        {"tokenizer": prefixing_tokenizer()},
+    ],
+)
+def test_texts_of_other_settings_are_not_taken_for_these(model, tokenizer, tmp_path, change):
+    options = {**OPTIONS, "sites": ["final"]}
+    first = lm.on_policy(model, tokenizer, PROMPTS, WordScorer(), **options, work_dir=tmp_path)
+    settings = {**options, **change}
+    other = settings.pop("tokenizer", tokenizer)
+    found = lm.on_policy(model, other, PROMPTS, WordScorer(), **settings, work_dir=tmp_path)
+    assert found.generations == lm.on_policy(model, other, PROMPTS, WordScorer(), **settings).generations
+    assert found.generations != first.generations
 
 
 def test_under_a_steering_the_steered_states_are_read(model, tokenizer, tmp_path):

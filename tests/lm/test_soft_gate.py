@@ -101,6 +101,18 @@ def test_only_steered_rows_can_overflow():
         rows(-low)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 1e4), (torch.float32, 1e38)])
+def test_a_strength_above_one_that_overflows_is_refused(dtype, size):
+    gate = SoftGate((0, 1), np.ones((1, D)), np.zeros(1), np.zeros(2), np.array([0.0, 4.0]))
+    rows = RowSteering(rs.SteeringFunction({1: rs.Diagonal(np.full(D, 3.0), np.zeros(D))}, gate, (0, 1)), name="test")
+    states = torch.full((2, D), size, dtype=dtype)
+    assert torch.isfinite(3 * states).all()
+    with pytest.raises(NonFiniteError, match="Lower the strength"):
+        rows(states)
+    assert torch.equal(rows(-states), -states)
+    assert torch.isfinite(rows(states / 10)).all()
+
+
 @pytest.mark.parametrize("label", [1, None])
 def test_weights_cannot_hold_a_soft_gate(model, tmp_path, label):
     gate = SoftGate((0, 1), np.ones((1, D)), np.zeros(1), np.zeros(1), np.full(1, 0.5))

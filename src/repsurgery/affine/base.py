@@ -138,8 +138,10 @@ class ArrayMap(AffineMap):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            # a copy, so that later changes of the caller's array do not change the map
-            object.__setattr__(self, field.name, freeze(np.array(getattr(self, field.name), dtype=np.float64)))
+            # a copy, so that later changes of the caller's array do not change the map; in one order, because the
+            # order decides the last bit of a product, and a file keeps none
+            array = np.array(getattr(self, field.name), dtype=np.float64, order="C")
+            object.__setattr__(self, field.name, freeze(array))
         for name, shape in self._shapes().items():
             array = getattr(self, name)
             if array.shape != shape:

@@ -169,7 +169,7 @@ def _require_enough(record: PairRecord, source: int, target: int, what: str) -> 
     if min(source, target) < FEWEST_ROWS:
         raise DataError(
             f"verify got {source} {what} of {record.source!r} and {target} of {record.target!r}; it needs at least "
-            f"{FEWEST_ROWS} of each to estimate their sampling error. Pass more rows."
+            f"{FEWEST_ROWS} of each to estimate their sampling error. Pass more {what}."
         )
 
 

@@ -27,7 +27,9 @@ VERBS = (
 )
 """The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
 RESUMABLE = ("demo", "moments", "reproduce", "train-scorer")
-"""Verbs that store finished work and continue from it when they are run again."""
+"""Verbs that store finished work and continue from it when they are run again; `fit` does so with --on-policy."""
+RESUMES = "repsurgery.resumes"
+"""Where a verb notes, in what its context shares with the group, whether it resumes."""
 
 
 class Verb(TyperCommand):
@@ -35,6 +37,7 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
+        ctx.meta[RESUMES] = self.name in RESUMABLE or ctx.params.get("on_policy", False)
         try:
             return super().invoke(ctx)
         except ParameterError as error:
@@ -83,7 +86,8 @@ class Verbs(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             verb = ctx.invoked_subcommand
-            line = f"{verb} stopped; run again to resume." if verb in RESUMABLE else "Stopped."
+            resumes = ctx.meta.get(RESUMES, verb in RESUMABLE)
+            line = f"{verb} stopped; run again to resume." if resumes else "Stopped."
             Console(stderr=True, soft_wrap=True).print(line, highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:

@@ -1,5 +1,6 @@
 """``repsurgery fit``: from labelled texts or moments to one file with its certificate."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,8 +44,10 @@ def fit(
         Path | None,
         typer.Option(help="Fit from this file of moments, without texts and model. See the command moments."),
     ] = None,
-    text_column: Annotated[str, typer.Option(help="Column that holds the texts.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Column that holds the labels.")] = "label",
+    text_column: Annotated[str | None, typer.Option(help="Column that holds the texts.", show_default="text")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column that holds the labels.", show_default="label")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Embedded name, folder, or hub id.", show_default="smollm2-135m")
     ] = None,
@@ -74,7 +77,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="NUMBER|auto",
-            help="How far pooled shrinkage draws the two covariances together: 0 for not at all, 1 for one of both.",
+            help="How far pooled shrinkage draws the two covariances together: 0 not at all, 1 to one for both.",
             show_default="auto",
         ),
     ] = None,
@@ -98,12 +101,18 @@ def fit(
         typer.Option("--store-fisher", help="Store what generate --kl-budget needs: a Fisher matrix and moments."),
     ] = False,
     held_out: Annotated[
-        float,
-        typer.Option(help="Share of the texts that the map is not fitted on but measured on; 0 holds out none."),
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            help="Share of the texts that the map is not fitted on but measured on; 0 holds out none.",
+            show_default="0.2",
+        ),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(help="Random seed that draws the held-out texts, or with --on-policy the texts.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="Random seed that draws the held-out texts, or with --on-policy the texts.", show_default="0"
+        ),
+    ] = None,
     keep_moments: Annotated[
         bool,
         typer.Option("--keep-moments", help="Save the estimator with its moments, so that more rows can be added."),
@@ -116,16 +125,31 @@ def fit(
     scorer: Annotated[
         str | None, typer.Option(help="On-policy: scorer of the texts, such as linear. An unknown name lists all.")
     ] = None,
-    samples: Annotated[int, typer.Option(help="On-policy: continuations of each prompt.")] = 8,
+    samples: Annotated[
+        int | None, typer.Option(help="On-policy: continuations of each prompt.", show_default="8")
+    ] = None,
     rounds: Annotated[
-        int, typer.Option(help="On-policy: rounds of writing under the steering so far and fitting what is left.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="On-policy: rounds of writing under the steering so far and fitting what is left.", show_default="1"
+        ),
+    ] = None,
     credit: Annotated[
-        Credit, typer.Option(help="On-policy: label each step by its text, or by its own change of the score.")
-    ] = "text",
-    source_at: Annotated[float, typer.Option(help="On-policy: texts of at least this score are steered.")] = 0.5,
-    target_at: Annotated[float, typer.Option(help="On-policy: texts of at most this score are the target.")] = 0.1,
-    step_at: Annotated[float, typer.Option(help="On-policy, --credit step: credit of a step that is steered.")] = 0.1,
+        Credit | None,
+        typer.Option(
+            help="On-policy: label each step by its text, or by its own change of the score.", show_default="text"
+        ),
+    ] = None,
+    source_at: Annotated[
+        float | None, typer.Option(help="On-policy: texts of at least this score are steered.", show_default="0.5")
+    ] = None,
+    target_at: Annotated[
+        float | None, typer.Option(help="On-policy: texts of at most this score are the target.", show_default="0.1")
+    ] = None,
+    step_at: Annotated[
+        float | None,
+        typer.Option(help="On-policy, --credit step: credit of a step that is steered.", show_default="0.1"),
+    ] = None,
 ) -> None:
     """Fit a steering function on labelled texts, from moments, or on the model's own texts, and save it."""
     check_output(out, inputs=[table, moments, model, prompts])
@@ -136,28 +160,33 @@ def fit(
 
     options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
     options |= {"alpha": None if alpha is None else parse_alpha(alpha)}
-    params = {name: value for name, value in options.items() if value is not None}
+    params = _given(options)
+    labelled = {"--text-column": text_column, "--label-column": label_column, "--held-out": held_out}
+    rules = {"samples": samples, "credit": credit, "source_at": source_at, "target_at": target_at, "step_at": step_at}
     if on_policy:
         from repsurgery.cli.fit_on_policy import fit_own_texts
 
-        labelled = {"a table": table, "--moments": moments, "--source": source, "--target": target}
+        named = {"a table": table, "--moments": moments, "--source": source, "--target": target}
         placed = {"model": model, "site": site, "strength": strength, "positions": positions, "licence": licence}
         fit_own_texts(
             out,
             prompts=prompts,
             scorer=scorer,
-            refused={**labelled, "--pooling": pooling},
+            refused={**named, **labelled, "--pooling": pooling},
             keep_moments=keep_moments,
             store_fisher=store_fisher,
             method=method,
             params={name: value for name, value in params.items() if name not in ("source", "target")},
-            **{"samples": samples, "rounds": rounds, "credit": credit, "max_length": max_length, "seed": seed},
-            **{"source_at": source_at, "target_at": target_at, "step_at": step_at},
-            **{name: value for name, value in placed.items() if value is not None},
+            rounds=1 if rounds is None else rounds,
+            **_given({**rules, **placed, "max_length": max_length, "seed": seed}),
         )
         return
-    if prompts is not None or scorer is not None:
-        raise ParameterError("--prompts and --scorer belong to --on-policy. Add --on-policy, or leave them out.")
+    own = {"prompts": prompts, "scorer": scorer, "rounds": rounds, **rules}
+    _refuse(
+        {f"--{name.replace('_', '-')}": value for name, value in own.items()},
+        "Only --on-policy uses",
+        "Add --on-policy, or leave",
+    )
     if (table is None) == (moments is None):
         raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
@@ -165,20 +194,17 @@ def fit(
     if moments is not None and store_fisher:
         raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
+        _refuse({**labelled, "--max-length": max_length, "--seed": seed}, "--moments reads no texts, which need")
         result = fit_moments(moments, method=method, params=params, **origin)
     else:
         assert table is not None
         result = fit_table(
             table,
             method=method,
-            text=text_column,
-            label=label_column,
-            max_length=max_length,
             params=params,
             store_fisher=store_fisher,
-            held_out=held_out,
-            seed=seed,
-            **{name: value for name, value in origin.items() if value is not None},
+            **_given({"text": text_column, "label": label_column, "max_length": max_length}),
+            **_given({"held_out": held_out, "seed": seed, **origin}),
         )
     estimator = result.estimator
     rs.save(estimator if keep_moments else estimator.steering_, out)
@@ -188,6 +214,16 @@ def fit(
     for note in result.notes:
         print_sentence(note, console)
     console.print(f"Wrote {escape(str(out))}, to be used at {escape(_place(estimator.origin))}.", soft_wrap=True)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse(options: Mapping[str, Any], why: str, remedy: str = "Leave") -> None:
+    """Raise an error if any of these options was given."""
+    if given := list(_given(options)):
+        raise ParameterError(f"{why} {', '.join(given)}. {remedy} {'it' if len(given) == 1 else 'them'} out.")
 
 
 def _place(origin: "Origin") -> str:

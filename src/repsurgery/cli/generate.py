@@ -39,9 +39,10 @@ def generate(
 ) -> None:
     """Generate continuations with and without steering, using the same random seed."""
     from repsurgery.workflows.compare import compare
+    from repsurgery.workflows.on_policy import read_prompts
     from repsurgery.workflows.steerings import open_steerings
 
-    prompts = [*(prompt or []), *(_lines(prompts_file) if prompts_file else [])]
+    prompts = [*(prompt or []), *(read_prompts(prompts_file) if prompts_file else [])]
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
@@ -56,7 +57,3 @@ def generate(
     for row in compared.rows:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
     console.print(table)
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

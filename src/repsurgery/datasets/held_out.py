@@ -7,7 +7,13 @@ import numpy as np
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.errors import ParameterError
 
-__all__ = ["hold_out"]
+__all__ = ["check_share", "hold_out"]
+
+
+def check_share(name: str, share: float) -> None:
+    """Raise an error, which calls it ``name``, if ``share`` is not a share of texts to hold out."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise ParameterError(f"{name} is {share!r}; it must be at least 0 (hold out no texts) and less than 1.")
 
 
 def hold_out(texts: LabelledTexts, *, share: float = 0.2, seed: int = 0) -> tuple[LabelledTexts, LabelledTexts]:
@@ -28,8 +34,7 @@ def hold_out(texts: LabelledTexts, *, share: float = 0.2, seed: int = 0) -> tupl
     (test_a_text_is_on_one_side_with_all_its_duplicates).
     Each label is held out in proportion (test_the_share_holds_for_each_label).
     """
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-        raise ParameterError(f"share is {share!r}; it must be at least 0 and less than 1.")
+    check_share("share", share)
     labels_of = defaultdict[str, set[str]](set)
     for text, label in zip(texts.texts, texts.labels, strict=True):
         labels_of[text].add(label)

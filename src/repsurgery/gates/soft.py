@@ -122,14 +122,14 @@ def calibrate_soft_gate(
     source : label
         The class to steer: the strength rises towards it.
     low, high : float
-        Quantiles between 0 and 1. At most the share 1 − ``low`` of the rows is steered at all, and at least the share
-        ``high`` with less than full strength.
+        Quantiles between 0 and 1. About the share 1 − ``low`` of the rows is steered at all, and about the share
+        1 − ``high`` with full strength. A quantile lies on a row or between two, so up to one row more is possible.
     most : float
         The greatest strength.
 
     Guarantees
     ----------
-    At most a share 1 − low of X is steered, and at most 1 − high with full strength, apart from rows with equal scores
+    Of n rows without equal scores at most (1 − low) n + 1 are steered, and at most (1 − high) n + 1 with full strength
     (test_a_calibrated_soft_gate_steers_the_stated_shares).
 
     Examples

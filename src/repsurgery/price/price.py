@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label
-from repsurgery.errors import ParameterError
+from repsurgery.errors import DataError, ParameterError
 from repsurgery.files import Contents, built_from
 from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.price.fisher import Fisher
@@ -27,11 +27,14 @@ class Price:
         Of all positions, or of those that the gate selects; see `Fisher.kl`.
     share : float, mapping of label to float, or None
         The share of the selected positions; see `Fisher.kl`.
+    site : str or None
+        Where it was measured; `lm.steer` refuses it at another site.
     """
 
     fisher: Fisher
     moments: Moments | ClassMoments | None = None
     share: float | Mapping[Label, float] | None = None
+    site: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.fisher, Fisher):
@@ -49,6 +52,7 @@ class Price:
 def price_parts(price: Price) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays and the JSON header of ``price``; matrices are rounded to float32, which halves the file."""
     header: dict[str, Any] = {"count": price.fisher.count, "samples": price.fisher.samples, "moments": None}
+    header["site"] = price.site
     arrays: dict[str, NDArray[Any]] = {"fisher": price.fisher.matrix.astype(np.float32)}
     header["share"] = list(map(list, price.share.items())) if isinstance(price.share, Mapping) else price.share
     if price.moments is not None:
@@ -65,11 +69,13 @@ def price_from_parts(arrays: Mapping[str, NDArray[Any]], header: Any) -> Price |
         return None
     with built_from("a price"):
         fisher = Fisher(header["count"], arrays["fisher"], header["samples"])
-        share, moments = header["share"], header["moments"]
+        share, moments, site = header["share"], header["moments"], header.get("site")
+        if site is not None and not isinstance(site, str):
+            raise DataError(f"The site of a price is a text, not {site!r}.")
         if isinstance(share, list):
             share = {label: float(value) for label, value in share}
         if moments is None:
-            return Price(fisher, None, share)
+            return Price(fisher, None, share, site)
         held = {
             name.removeprefix("moments/"): array.astype(np.float64)
             for name, array in arrays.items()
@@ -78,4 +84,4 @@ def price_from_parts(arrays: Mapping[str, NDArray[Any]], header: Any) -> Price |
         contents = Contents(moments["kind"], moments, held)
         single = moments["kind"] == by_class.SINGLE
         found = by_class.single_from_contents(contents) if single else by_class.from_contents(contents)
-        return Price(fisher, found, share)
+        return Price(fisher, found, share, site)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import MissingExtraError, ModelError
 
-__all__ = ["AdaptedEncoder", "adapted", "batches_by_length", "logits_of", "make_head", "read_encoder"]
+__all__ = ["AdaptedEncoder", "adapted", "batches_by_length", "logits_of", "make_head", "read_encoder", "well_formed"]
 
 _BLOCK = 8192
 """Texts that are tokenised at a time, so that memory does not grow with the number of texts."""
@@ -40,7 +40,7 @@ class AdaptedEncoder:
 
         scores = np.empty(len(texts), dtype=np.float64)
         for start in range(0, len(texts), _BLOCK):
-            block = [_well_formed(text) for text in texts[start : start + _BLOCK]]
+            block = [well_formed(text) for text in texts[start : start + _BLOCK]]
             rows = self.tokenizer(block, truncation=True, max_length=self.max_tokens)["input_ids"]
             for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):
                 with torch.inference_mode():
@@ -49,7 +49,7 @@ class AdaptedEncoder:
         return scores
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """Return ``text`` with half characters (lone surrogates), which no tokenizer takes, as replacement characters."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -13,7 +13,7 @@ from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.certificates import Certificate, EffectCertificate, Verification
 from repsurgery.certificates.verify import verify
-from repsurgery.errors import LabelError, ParameterError, ShapeError, SurgeryError
+from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin
@@ -104,7 +104,13 @@ class SteeringFunction:
             out[whole] = m.apply(rows[whole])
         if part.any():
             h = rows[part].astype(np.float64)
-            out[part] = h + strength[part, None] * (m.apply(h) - h)
+            with np.errstate(over="ignore", invalid="ignore"):
+                out[part] = h + strength[part, None] * (m.apply(h) - h)
+            if not np.isfinite(out[part]).all():
+                raise NonFiniteError(
+                    f"Steering behind the soft gate gives values beyond {out.dtype}. Pass float64 rows, or lower the "
+                    "strength."
+                )
         return out
 
     def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:

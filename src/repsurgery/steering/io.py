@@ -69,7 +69,8 @@ def _to_contents(value: Saveable) -> Contents:
             return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
         case BaseSteering():
             return _estimator_to_contents(value)
-    raise FileFormatError(f"Cannot save a {type(value).__name__}; save a map, a gate, a steering function or moments.")
+    remedy = "its steering_" if hasattr(value, "steering_") else "a map, a gate, a steering function or moments"
+    raise FileFormatError(f"Cannot save a {type(value).__name__}; save {remedy}.")
 
 
 def _estimator_to_contents(estimator: BaseSteering) -> Contents:

@@ -37,14 +37,31 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class SteeredSteps:
-    """How many of the steps that generated a token were steered."""
+    """How many of the steps that generated a token were steered.
 
-    steered: int
+    Attributes
+    ----------
+    steered : float
+        The number of steered steps; behind a soft gate, the sum of the strengths of all steps.
+    steps : int
+    soft : bool
+        Whether the gate is soft.
+    """
+
+    steered: float
     steps: int
+    soft: bool = False
 
     @property
     def words(self) -> str:
-        """A phrase that gives the share; one that is neither nothing nor everything is not rounded to it."""
+        """A phrase that gives the share, or the mean strength behind a soft gate.
+
+        A share that is neither nothing nor everything is not rounded to it.
+        """
+        if self.soft:
+            return (
+                f"steered the {self.steps} generated steps with a mean gate strength of {self.steered / self.steps:.3g}"
+            )
         percent = 100 * self.steered / self.steps
         edge = "less than 1" if 0 < percent < 0.5 else "more than 99" if 99.5 <= percent < 100 else f"{percent:.0f}"
         return f"steered {edge} % of the {self.steps} generated steps"
@@ -112,10 +129,10 @@ def steered_steps(
 ) -> SteeredSteps:
     """Return how many steps of ``generations`` were steered by ``opened``, under which they were written.
 
-    A step is a position that predicted a token, the end token included; behind a soft gate it counts as steered where
-    its strength is above 0. The counts of `lm.steer` are different: they
-    include the prompt, and finished texts that wait for the rest of their batch. Where a gate decides, the states are
-    read again, because a state at the site of a steering does not depend on that steering.
+    A step is a position that predicted a token, the end token included; behind a soft gate it counts by its strength.
+    The counts of `lm.steer` are different: they include the prompt, and finished texts that wait for the rest of their
+    batch. Where a gate decides, the states are read again, because a state at the site of a steering does not depend on
+    that steering.
 
     Guarantees
     ----------
@@ -123,19 +140,19 @@ def steered_steps(
     """
     function, how = opened.function, opened.function.origin
     steps = [len(g.tokens) + g.finished for g in generations]
+    soft = isinstance(function.gate, SoftGate)
     if how.strength == 0:
-        return SteeredSteps(0, sum(steps))
+        return SteeredSteps(0, sum(steps), soft)
     # of the positions that predict a token, the first is also the last one of the prompt
     eligible = [1] * len(steps) if how.positions in ("prompt", "last") else steps
-    soft = isinstance(function.gate, SoftGate)
     if not soft and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate)):
         return SteeredSteps(sum(eligible), sum(steps))
     states = lm.states_along(model, tokenizer, generations, site=opened.site, progress=progress)
     counts = (_steered(function, X[:n]) for X, n in zip(states, eligible, strict=True))
-    return SteeredSteps(sum(counts), sum(steps))
+    return SteeredSteps(sum(counts), sum(steps), soft)
 
 
-def _steered(function: rs.SteeringFunction, X: Rows) -> int:
+def _steered(function: rs.SteeringFunction, X: Rows) -> float:
     if isinstance(function.gate, SoftGate):
-        return int((function.gate.strength(X) > 0).sum())
+        return float(function.gate.strength(X).sum())
     return int(sum(mask.sum() for mask in function.masks(X).values()))

@@ -12,9 +12,9 @@ from torch import nn
 from repsurgery import lm
 from repsurgery.certificates import Certificate, PairRecord
 from repsurgery.certificates.certificate import Claim
-from repsurgery.certificates.verify import Verdict, verdict_of
+from repsurgery.certificates.verify import FEWEST_ROWS, Verdict, verdict_of
 from repsurgery.datasets import LabelledTexts, hold_out
-from repsurgery.errors import DataError, ParameterError
+from repsurgery.datasets.held_out import check_share
 from repsurgery.lm.batching import encode, evaluating, map_batches
 from repsurgery.lm.read.states import Pooling, reader
 from repsurgery.steering.base import BaseSteering
@@ -114,8 +114,7 @@ def split(
     share, seed
         See `hold_out`.
     """
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-        raise ParameterError(f"held_out is {share!r}; it must be at least 0 (hold out no texts) and less than 1.")
+    check_share("held_out", share)
     if share == 0:
         return texts, texts.where([]), "The map is fitted on all texts, and none were held out to measure it on."
     fitted, held_out = hold_out(texts, share=share, seed=seed)
@@ -136,7 +135,10 @@ def measure(estimator: BaseSteering, read: TextReader, held_out: LabelledTexts, 
     taken = held_out.where(_fitting(read.lengths(held_out), held_out.labels, LARGEST // estimator.n_features_in_, seed))
     X, z, groups = read.rows(taken)
     certificate = estimator.certify(X, z, groups=groups)
-    return HeldOut(certificate, _verdict(estimator, X, z, groups), len(taken), len(held_out))
+    verdict: Verdict = "cannot tell"
+    if _enough(certificate, z, groups):
+        verdict = verdict_of(lambda: estimator.steering_.verify(X, z, groups=groups))
+    return HeldOut(certificate, verdict, len(taken), len(held_out))
 
 
 def _widened(pair: PairRecord, name: str) -> str:
@@ -146,11 +148,10 @@ def _widened(pair: PairRecord, name: str) -> str:
     return f"On held-out texts labelled {pair.source} it widens the {name} gap, from {before:.3g} to {after:.3g}."
 
 
-def _verdict(estimator: BaseSteering, X: NDArray[np.float32], z: NDArray[Any], groups: NDArray[Any]) -> Verdict:
-    try:
-        return verdict_of(lambda: estimator.steering_.verify(X, z, groups=groups))
-    except DataError:  # fewer texts of a label than the error of a mean can be estimated from
-        return "cannot tell"
+def _enough(certificate: Certificate, z: NDArray[Any], groups: NDArray[Any]) -> bool:
+    """Return whether each label that was measured has as many texts as the error of a mean is estimated from."""
+    labels = {label for pair in certificate.by_source.values() for label in (pair.source, pair.target)}
+    return all(len(np.unique(groups[z == label])) >= FEWEST_ROWS for label in labels)
 
 
 def _fitting(lengths: Sequence[int], labels: Sequence[str], most: int, seed: int) -> list[int]:

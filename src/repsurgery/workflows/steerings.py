@@ -9,6 +9,7 @@ from torch import nn
 
 import repsurgery as rs
 from repsurgery.errors import ParameterError
+from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
@@ -86,18 +87,19 @@ def open_steering(
     """Read one file; see `open_steerings`."""
     function = as_steering(rs.load(Path(file)), caller=f"The file {file}")
     origin = function.origin
+    place = site or origin.site
     if kl_budget is not None:
-        strength = _strength_of(kl_budget, strength, function, file)
+        _require_price(strength, function, file)
+        strength = budgeted_strength(
+            {place or "final": function}, strength=None, kl_budget=kl_budget, positions=positions
+        )
     asked = {"strength": strength, "positions": positions and check_positions(positions)}
     default = {"strength": 1.0, "positions": "all"} | origin.known()
     used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
-    place = site or origin.site
     return Opened(function.with_origin(used), place or "final", place is not None)
 
 
-def _strength_of(
-    kl_budget: float, strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]
-) -> float:
+def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:
     if strength is not None:
         raise ParameterError("Pass either --strength or --kl-budget.")
     if function.price is None:
@@ -105,7 +107,6 @@ def _strength_of(
             f"--kl-budget needs a Fisher matrix, and {file} holds none. Fit it again with --store-fisher, or add it: "
             "function.with_price(lm.price(model, tokenizer, texts, function))."
         )
-    return function.price.strength(function, kl_budget)
 
 
 def recognised(opened: Sequence[Opened], model: nn.Module) -> list[Opened]:

@@ -48,6 +48,7 @@ def test_a_rival_is_one_registration(record, tmp_path):
     assert set(steered.measures) - set(rival.measures) == {
         "steered",
         "kl",
+        "kl.own",
         "wikitext.word_perplexity",
         "wikitext.byte_perplexity",
     }

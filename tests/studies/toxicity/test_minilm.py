@@ -141,6 +141,13 @@ def test_training_teaches_what_is_toxic(rows, encoder, tmp_path):
     assert set(contents.arrays["rows"].tolist()) == marks([*rows.archived, *rows.comments, *rows.validation])
 
 
+def test_half_a_character_is_trained_on_as_it_is_scored(rows, encoder):
+    _, tokenizer = read_encoder(encoder)
+    halved = ScorerRows({**rows.archived, f"{WORDS[0]} \ud83d": 0.9}, {}, {}, {})
+    whole = ScorerRows({**rows.archived, f"{WORDS[0]} \ufffd": 0.9}, {}, {}, {})
+    assert train._examples(halved, tokenizer, RECIPE).ids == train._examples(whole, tokenizer, RECIPE).ids
+
+
 def test_a_resumed_training_writes_the_same_file(rows, encoder, tmp_path, monkeypatch):
     def trained(name, recipe=RECIPE):
         path = tmp_path / f"{name}.safetensors"

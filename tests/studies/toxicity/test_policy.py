@@ -1,16 +1,21 @@
 """On-policy configurations at a price: natural shifts, steps with their own label, and several rounds."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import DataError
 from repsurgery.lm.twins import Twin
 from repsurgery.studies.toxicity import Configuration
+from repsurgery.studies.toxicity.collateral import own_divergences
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.policy import read_gradients, read_labelled, read_steps, spread_out, write_policy
+from repsurgery.studies.toxicity.gradients import read_gradients
+from repsurgery.studies.toxicity.policy import read_labelled, write_policy
+from repsurgery.studies.toxicity.steps import read_steps, spread_out
 from repsurgery.studies.toxicity.study import Study
 from tests.studies.toxicity.small import make_files, small_spec
 from tests.studies.toxicity.test_run import WordScorer
@@ -36,7 +41,7 @@ def study(tmp_path_factory):
     spec = small_spec(files, configurations=LINES, policy_prompts=20, policy_step=0.05, round_prompts=15)
     model, tokenizer = lm.load(spec.model)
     pair = [Twin(model, tokenizer)]
-    return Study(spec, load_texts(spec, None), pair, pair, {"words": WordScorer()}, files / "work", progress=False)
+    return Study(spec, load_texts(spec, None), pair, {}, {"words": WordScorer()}, files / "work", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +89,8 @@ def test_the_price_from_steps_is_that_from_moments(study, fitted):
 def test_a_second_round_fits_what_the_first_one_left(study, fitted):
     vectors = study.vectors()
     first = study._fit(Configuration("mean", "all", "on-policy"), vectors)
-    context = study.context(study.pair[0])
-    policy = write_policy(context, study.labeller, study.texts.training.texts[:15], first.steering)
+    policy, context = study.later_round(2, first.steering)
+    assert len(policy.generations) == 15 * study.spec.policy_samples
     left = read_labelled(context, policy, study.labeller, "final", before=first.steering.function)
     means = {label: left.X[left.z == label].mean(axis=0) for label in ("toxic", "clean")}
     (shift,) = first.steering.function.maps.values()
@@ -116,6 +121,44 @@ def test_fewer_texts_are_read_where_a_limit_says_so(study):
     some = read_labelled(context, policy, study.labeller, "final")
     assert [len(np.unique(some.groups[some.z == label])) for label in ("toxic", "clean")] == [3, 3]
     assert spread_out(range(10), 3) == [0, 3, 6] and spread_out([1, 2], 3) == [1, 2]
+
+
+def test_a_later_round_draws_with_its_own_noise(study, fitted):
+    nothing = replace(fitted["mean all fit=on-policy kl=0.05"].steering, strength=0.0)
+    nothing = replace(nothing, function=nothing.function.interpolate(0.0))
+    texts = [[g.text for g in study.later_round(n, nothing)[0].generations] for n in (1, 2)]
+    first = write_policy(study.context(study.pair[0]), study.labeller, study.texts.training.texts[:15])
+    assert texts[0] == [g.text for g in first.generations] != texts[1]
+
+
+def test_stored_steps_belong_to_texts_that_ended_the_same_way(study):
+    context = study.context(study.pair[0])
+    (g,) = write_policy(context, study.labeller, study.texts.training.texts[:1]).generations[:1]
+    for one in (replace(g, finished=False), replace(g, finished=True)):
+        (steps,) = read_steps(context, [one], "final")
+        assert len(steps) == len(one.tokens) + one.finished
+
+
+@pytest.mark.filterwarnings("ignore::repsurgery.errors.ExtrapolationWarning")
+def test_a_stored_steering_knows_the_strength_of_its_price(study, fitted):
+    one = fitted["mean all fit=on-policy kl=0.2"]
+    digest = one.steering.function.digest()
+    stored = [rs.load(path) for path in (study.work / "steerings").glob("*.safetensors")]
+    strengths = [f.origin.strength for f in stored if f.interpolate(f.origin.strength).digest() == digest]
+    assert strengths == [one.steering.strength] != [1.0]
+
+
+def test_the_measured_price_is_the_divergence_on_own_texts(study, fitted, tmp_path):
+    twin = study.pair[0]
+    generations = lm.generate(twin.model, twin.tokenizer, list(study.texts.prompts.texts[:2]), n=2, progress=False)
+    one = fitted["mean all fit=on-policy kl=0.05"].steering
+    measured = own_divergences(twin, generations, {"one": one}, digests={"model": "m"}, folder=tmp_path)
+    found = lm.kl_divergence(
+        twin.model, twin.tokenizer, generations, one.sites, direction="base-steered", progress=False
+    )
+    assert measured["one"] == pytest.approx(np.mean([v for d in found for v in d.values]))
+    other = lm.kl_divergence(twin.model, twin.tokenizer, generations, one.sites, progress=False)
+    assert measured["one"] != pytest.approx(np.mean([v for d in other for v in d.values]), rel=1e-6)
 
 
 def test_read_steps_are_those_of_the_model(study):

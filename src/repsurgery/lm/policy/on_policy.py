@@ -212,7 +212,8 @@ def on_policy(
         excuse_blocks(unwrapped(model))
         options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "work_dir": work_dir}
         moments = _read(model, tokenizer, texts, classes, names, **options)
-    return OnPolicy(MappingProxyType(moments), written, found, counts, prefixes)
+    ordered = MappingProxyType({name: moments[name] for name in names})
+    return OnPolicy(ordered, written, found, counts, prefixes)
 
 
 def _everywhere(model: nn.Module, steering: Any) -> Any:

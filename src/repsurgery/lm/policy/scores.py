@@ -36,8 +36,8 @@ class Scores:
     def __init__(self, scorer: Scorer, work_dir: str | os.PathLike[str] | None) -> None:
         if not callable(scorer):
             raise ParameterError(
-                f"scorer is a {type(scorer).__name__}; it must be a function that takes a list of texts and returns "
-                "one score per text."
+                f"scorer is {scorer!r}; it must be a function that takes a list of texts and returns one score per "
+                "text, such as repsurgery.scorers.load_scorer('minilm')."
             )
         self._scorer = scorer
         self.name = str(getattr(scorer, "name", None) or getattr(scorer, "__name__", type(scorer).__name__))

@@ -93,8 +93,8 @@ def price(
         run_batches(batches, run, progress=progress, label=f"reading {place}")
     total = sum(map(len, tokens))
     if all(moments.count == total for moments in selected.values()):
-        return Price(found, next(iter(selected.values())), 1.0)
+        return Price(found, next(iter(selected.values())), 1.0, place)
     if not all(moments.count for moments in selected.values()):
         raise DataError("The gate selects no position of these texts for some map, so it has no price there.")
     by_label = {label: moments for label, moments in selected.items() if label is not None}
-    return Price(found, ClassMoments(by_label), {label: m.count / total for label, m in by_label.items()})
+    return Price(found, ClassMoments(by_label), {label: m.count / total for label, m in by_label.items()}, place)

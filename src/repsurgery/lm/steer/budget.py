@@ -5,6 +5,7 @@ from typing import Any
 
 from repsurgery.errors import ParameterError
 from repsurgery.lm.steer.placing import items_of
+from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments
 from repsurgery.price import Price
@@ -20,6 +21,7 @@ def budgeted_strength(
     *,
     strength: float | None,
     kl_budget: float | None,
+    positions: Positions | None = None,
     fisher: Any = None,
     moments: Any = None,
     share: Any = None,
@@ -33,6 +35,8 @@ def budgeted_strength(
     Parameters
     ----------
     sites : mapping of site to steering, or one steering whose origin names its site
+    positions : str or None
+        "prompt" and "last" are refused: they steer fewer positions than the prediction assumes.
     fisher : Fisher, mapping of site to Fisher, or None
         None uses the matrix that is stored with each steering. Several sites need a mapping, here and below. It may
         name further sites, and it may leave out a site whose steering stores its own value.
@@ -45,6 +49,8 @@ def budgeted_strength(
     The predictions at this strength sum to the budget (test_several_sites_share_one_budget).
     One value for several sites, or a misspelt site, is refused (test_one_value_does_not_serve_several_sites,
     test_a_misspelt_site_is_refused).
+    A stored price serves its own site only, and no partial positions (test_a_stored_price_serves_its_own_site,
+    test_a_budget_needs_every_position).
     """
     if kl_budget is None:
         if any(value is not None for value in (fisher, moments, share)):
@@ -53,6 +59,12 @@ def budgeted_strength(
     if strength is not None:
         raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
+    for _, value in items:
+        if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last"):
+            raise ParameterError(
+                f"{caller} got kl_budget={kl_budget!r} with positions={partly!r}; the predicted price is that of "
+                "steering every position that predicts a token. Pass positions='all' or 'generated', or a strength."
+            )
     given = {"fisher": fisher, "moments": moments, "share": share}
     for argument, value in given.items():
         _require_sites(argument, value, [name for name, _ in items])
@@ -63,6 +75,11 @@ def budgeted_strength(
 def _price_at(site: str, value: Any, given: Mapping[str, Any]) -> Price:
     stored = as_steering(value).price
     here = {argument: one.get(site) if _by_site(one) else one for argument, one in given.items()}
+    if stored is not None and stored.site not in (None, site) and here["fisher"] is None:
+        raise ParameterError(
+            f"The price stored with this steering was measured at {stored.site!r}, and it would act at {site!r}. Pass "
+            f"fisher= and moments= of {site!r}, or a strength."
+        )
     if stored is not None:
         here = {argument: getattr(stored, argument) if one is None else one for argument, one in here.items()}
     if here["fisher"] is None:

@@ -89,6 +89,10 @@ class RowSteering:
         Y = self._mapped(X, self._only, strength != 0, round_to=h.dtype)
         # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
         moved = torch.where(t == 1, Y, h + t * (Y - h)).to(X.dtype)
+        # the map is in range, but a strength above 1 reaches beyond it
+        beyond = ~torch.isfinite(moved.detach()).all(dim=1) & (strength != 0)
+        if bool(beyond.any()):
+            self._refuse(X[beyond])
         return torch.where(strength[:, None] == 0, X, moved), float(strength.detach().sum())
 
     def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> tuple[torch.Tensor, int]:

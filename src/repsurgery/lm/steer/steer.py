@@ -114,7 +114,7 @@ def steer(
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
     budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
-    strength = budgeted_strength(sites, strength=strength, **budget)
+    strength = budgeted_strength(sites, strength=strength, positions=positions, **budget)
     placed = placements(inner, sites, strength=strength, positions=positions)
     jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)

@@ -13,6 +13,7 @@ from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
+from repsurgery.studies.toxicity.steps import texts_key
 
 __all__ = ["NEUTRAL", "divergences", "document_perplexities", "own_divergences"]
 
@@ -87,8 +88,7 @@ def own_divergences(
     folder: Path,
 ) -> dict[str, float]:
     """Return the mean KL(base ‖ steered) over the steps of the untouched model's own continuations."""
-    texts = [[g.prompt, list(g.tokens)] for g in generations]
-    journal = journal_of(folder, "own-divergence", {**digests, "texts": texts})
+    journal = journal_of(folder, "own-divergence", {**digests, "texts": texts_key(generations)})
     how: dict[str, Any] = {"direction": "base-steered", "progress": False}
     for steering in steerings.values():
         if steering.key not in journal:

@@ -1,4 +1,4 @@
-"""Judge continuations: toxicity by each scorer, fluency by another model, and how often the gate fired."""
+"""Judge continuations: toxicity by each scorer, fluency by another model, and how much the gate steered."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -68,10 +68,8 @@ def judge_fluency(
 def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
     """Return the share of positions, among those that predicted a token, that the gate classifies as ``source``.
 
-    Behind a soft gate it is the mean strength.
-
-    The states are read again. The hook of `lm.steer` counts something else: positions of the prompt too, and those
-    of finished texts that wait for the rest of their batch.
+    Behind a soft gate it is the mean strength. The states are read again. The hook of `lm.steer` counts something
+    else: positions of the prompt too, and those of finished texts that wait for the rest of their batch.
     """
     if fitted.configuration.scope == "all":
         return 1.0

@@ -1,34 +1,28 @@
-"""The model's own continuations of training prompts: written, scored, and read at the sites of the configurations."""
+"""The model's own continuations of training prompts: written, scored and labelled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import repsurgery as rs
-from repsurgery import lm
-from repsurgery.arrays import Matrix
+from repsurgery.arrays import Vector
 from repsurgery.errors import DataError
-from repsurgery.files import Contents
 from repsurgery.lm.generate.generate import Generation, prompt_tokens
 from repsurgery.lm.policy.credit import CLASSES, Rule, prefix_scores
 from repsurgery.lm.policy.scores import Scores
 from repsurgery.scorers import ToxicityScorer, score_texts
-from repsurgery.studies.common.stages import KIND, Stages
 from repsurgery.studies.toxicity.generators import GeneratorContext
 from repsurgery.studies.toxicity.judging import judge_toxicity
 from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator
+from repsurgery.studies.toxicity.steps import read_steps, spread_out
 from repsurgery.studies.toxicity.vectors import Labelled
 from repsurgery.studies.toxicity.writing import write
 
-__all__ = ["Policy", "read_gradients", "read_labelled", "read_steps", "spread_out", "write_policy"]
+__all__ = ["Policy", "read_labelled", "score_prefixes", "write_policy"]
 
-Item = TypeVar("Item")
-CHUNK = 200
-"""Continuations whose vectors are stored in one file."""
 SPREAD = 0.3
 """Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
 
@@ -77,7 +71,7 @@ def read_labelled(
     Parameters
     ----------
     credit : {"text", "step"}
-        See `lm.on_policy`.
+        See `lm.on_policy`; with "step", only the prompts whose continuations differ in score are read.
     before : SteeringFunction or None
         The steering at ``site`` under which the texts were written; the steps are returned as it left them.
     """
@@ -100,7 +94,7 @@ def _chosen(
     spec, most = context.spec, context.spec.policy_texts
     if rule.credit == "step":
         chosen = policy.telling()
-        prefixes = _prefixes(context, scorer, chosen)
+        prefixes = score_prefixes(context, scorer, chosen)
         codes = [rule.of_steps(g, row) for g, row in zip(chosen, prefixes, strict=True)]
     else:
         every = zip(policy.generations, policy.scores, strict=True)
@@ -129,76 +123,9 @@ class _Tolerant:
         return list(score_texts(self._scorer, texts).scores)
 
 
-def _prefixes(context: GeneratorContext, scorer: ToxicityScorer, generations: Sequence[Generation]) -> list[Any]:
+def score_prefixes(
+    context: GeneratorContext, scorer: ToxicityScorer, generations: Sequence[Generation]
+) -> list[Vector]:
+    """Return, per continuation of T tokens, the scores (T + 1,) of its prefixes; stored ones are reused."""
     scores = Scores(_Tolerant(scorer), context.work / "prefixes")
     return list(prefix_scores(scores, context.tokenizer, generations, progress=False))
-
-
-def read_gradients(context: GeneratorContext, policy: Policy, scorer: ToxicityScorer, site: str) -> Matrix:
-    """Return, per prompt, the gradient (n, d) of the expected score; stored ones are reused.
-
-    Only prompts whose continuations differ in score are read; those of the others are nearly zero.
-    """
-    telling = policy.telling()
-    if len({g.index for g in telling}) < 2:
-        raise DataError(
-            f"The scores of the scorer {scorer.name} differ between the continuations of fewer than two prompts, so no "
-            "step can be credited. Raise policy_prompts, or choose prompts that provoke."
-        )
-    changes = [np.diff(row) for row in _prefixes(context, scorer, telling)]
-    own = {name: context.identity[name] for name in ("model", "tokenizer")}
-    rows = []
-    for part in _by_prompt(telling, CHUNK):
-        chosen, values = [telling[i] for i in part], [changes[i] for i in part]
-        texts = {"tokens": [g.tokens for g in chosen], "prompts": [g.prompt for g in chosen]}
-        facts = {**own, "site": site, **texts, "credits": [row.tolist() for row in values]}
-        stages = Stages.of(context.work / "gradients", facts)
-        rows.append(stages.get("gradients", partial(_gradients, context, chosen, values, site)).arrays["rows"])
-    return np.concatenate(rows)
-
-
-def _by_prompt(generations: Sequence[Generation], most: int) -> list[list[int]]:
-    """Return the indices of ``generations`` in parts of about ``most``, each with all continuations of its prompts."""
-    parts: list[list[int]] = []
-    for i, g in enumerate(generations):
-        new = i == 0 or g.index != generations[i - 1].index
-        if not parts or (new and len(parts[-1]) >= most):
-            parts.append([])
-        parts[-1].append(i)
-    return parts
-
-
-def _gradients(context: GeneratorContext, chosen: list[Generation], changes: list[Any], site: str) -> Contents:
-    how: dict[str, Any] = {"sites": [site], "progress": False}
-    gradients = lm.credit_gradients(context.model, context.tokenizer, chosen, changes, **how)
-    return Contents(KIND, {}, {"rows": gradients[site]})
-
-
-def spread_out(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most ``most`` of the ``items``, at equal distances."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i * len(items) // most] for i in range(most)]
-
-
-def read_steps(context: GeneratorContext, generations: Sequence[Generation], site: str) -> list[NDArray[np.float32]]:
-    """Return, per continuation, the vectors (steps, d) from which its tokens were drawn; stored ones are reused.
-
-    Vectors of continuations that were written under a steering at this site are those that the steering received.
-    """
-    own = {name: context.identity[name] for name in ("model", "tokenizer")}
-    rows: list[NDArray[np.float32]] = []
-    for start in range(0, len(generations), CHUNK):
-        part = generations[start : start + CHUNK]
-        texts = {"tokens": [g.tokens for g in part], "prompts": [g.prompt for g in part]}
-        stages = Stages.of(context.work / "policy", {**own, "site": site, **texts})
-        stage = stages.get("steps", partial(_states_along, context, part, site))
-        vectors = np.asarray(stage.arrays["rows"], dtype=np.float32)
-        rows += np.split(vectors, np.cumsum(stage.arrays["steps"])[:-1])
-    return rows
-
-
-def _states_along(context: GeneratorContext, part: Sequence[Generation], site: str) -> Contents:
-    states = lm.states_along(context.model, context.tokenizer, part, site=site, progress=False)
-    steps = np.array([len(rows) for rows in states])
-    return Contents(KIND, {}, {"rows": np.concatenate(states), "steps": steps})

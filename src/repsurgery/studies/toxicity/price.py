@@ -11,7 +11,7 @@ from repsurgery import lm
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.price.fisher import budget_strength
 from repsurgery.studies.toxicity.generators import GeneratorContext
-from repsurgery.studies.toxicity.policy import read_steps, spread_out
+from repsurgery.studies.toxicity.steps import read_steps, spread_out
 
 __all__ = ["Price", "read_price"]
 

@@ -84,8 +84,7 @@ def fit_configuration(
     if last_round is not None:
         function = function.after(last_round.before)
     arrays = _arrays(data) | ({} if isinstance(gate, str) else {f"gate {k}": v for k, v in gate.arrays().items()})
-    stored = _stored(function, c, arrays, spec, folder)
-    steering, price = _placed(stored, c, vectors)
+    steering, price = _placed(function, c, arrays, vectors, spec, folder)
     return Fitted(c, steering, est.certificate_ if claims else None, held_out, verdict, {**facts, **price})
 
 
@@ -99,19 +98,28 @@ def _fit_natural(c: Configuration, vectors: Vectors, spec: ToxicitySpec, folder:
         shift = means[1] - means[0]
     est = rs.NaturalSteering(kl=c.kl, with_shift=shift).fit(G, fisher=price.fisher)
     arrays = {"G": G, "F": price.fisher.matrix} | ({} if shift is None else {"shift": shift})
-    steering, facts = _placed(_stored(est.steering_, c, arrays, spec, folder), c, vectors)
-    return Fitted(c, steering, None, None, None, {"effect": est.certificate_.to_dict(), **facts})
+    steering, facts = _placed(est.steering_, c, arrays, vectors, spec, folder)
+    facts |= {"effect": est.certificate_.to_dict(), "policy_prompts": spec.policy_prompts}
+    return Fitted(c, steering, None, None, None, facts)
 
 
-def _placed(function: rs.SteeringFunction, c: Configuration, vectors: Vectors) -> tuple[SiteSteering, dict[str, float]]:
-    """Return the function at its strength, and facts about its price where the configuration states one."""
+def _placed(
+    function: rs.SteeringFunction,
+    c: Configuration,
+    arrays: dict[str, Any],
+    vectors: Vectors,
+    spec: ToxicitySpec,
+    folder: Path,
+) -> tuple[SiteSteering, dict[str, Any]]:
+    """Store the function, and return it at its strength, with facts about its price where the line states one."""
     strength, facts = c.strength, {}
     if c.kl:
         price = vectors.prices[c.site]
         # rounded, so that another order of summation gives the same texts
         strength = float(f"{price.strength(function, c.kl):.6g}")
         facts = {"strength": strength, "predicted_kl": round(price.kl(_at_strength(function, strength)), 6)}
-    return SiteSteering(_at_strength(function, strength), c.site, strength), facts
+    stored = _stored(function, c, strength, arrays, spec, folder)
+    return SiteSteering(_at_strength(stored, strength), c.site, strength), facts
 
 
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
@@ -167,7 +175,12 @@ def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringF
 
 
 def _stored(
-    function: rs.SteeringFunction, c: Configuration, arrays: dict[str, Any], spec: ToxicitySpec, folder: Path
+    function: rs.SteeringFunction,
+    c: Configuration,
+    strength: float,
+    arrays: dict[str, Any],
+    spec: ToxicitySpec,
+    folder: Path,
 ) -> rs.SteeringFunction:
     """Return the function that an earlier run stored for the same fit, or store this one and return it."""
     plugins = METHODS.source(c.method) if c.method in METHODS else {}
@@ -175,7 +188,7 @@ def _stored(
     facts = {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target], **plugins}
     name = digest_of(arrays, facts)
     folder.mkdir(parents=True, exist_ok=True)
-    origin = {"model": plain_model_name(spec.model), "site": c.site, "strength": c.strength}
+    origin = {"model": plain_model_name(spec.model), "site": c.site, "strength": strength}
     checkpoint = Checkpoint(folder, _function, lambda path, value: rs.save(value, path))
     return checkpoint.get(name[:16], lambda: function.with_origin(**origin), label=f"The steering {c.name!r}")
 

@@ -13,12 +13,13 @@ from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, documen
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
+from repsurgery.studies.toxicity.gradients import read_gradients
 from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, steered_share
 from repsurgery.studies.toxicity.measures import Judged, Readings
-from repsurgery.studies.toxicity.policy import Policy, read_gradients, read_labelled, write_policy
+from repsurgery.studies.toxicity.policy import Policy, read_labelled, write_policy
 from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steered_generator import SteeredGenerator, model_identity
+from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
 from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_tokens
 from repsurgery.studies.toxicity.writing import Written, write
@@ -116,10 +117,16 @@ class Study:
             return fit_configuration(c, vectors, self.spec, folder)
         # every round is written under the composition so far at its full strength; the price applies to the last one
         so_far = self._fit(replace(c, rounds=c.rounds - 1, kl=0.0, strength=1.0), vectors).steering
-        context, prompts = self.context(self.pair[0]), self.texts.training.texts
-        policy = write_policy(context, self.labeller, prompts[: self.spec.round_prompts or None], so_far)
+        policy, context = self.later_round(c.rounds, so_far)
         steps = read_labelled(context, policy, self.labeller, c.site, credit=c.credit, before=so_far.function)
         return fit_configuration(c, vectors, self.spec, folder, last_round=Round(so_far.function, steps))
+
+    def later_round(self, number: int, so_far: SiteSteering) -> tuple[Policy, GeneratorContext]:
+        """Write the training texts of round ``number`` under the steering so far, with noise of its own."""
+        spec = ToxicitySpec(**{**self.spec.to_dict(), "seed": self.spec.seed + number - 1})
+        context = replace(self.context(self.pair[0]), spec=spec)
+        prompts = self.texts.training.texts[: self.spec.round_prompts or None]
+        return write_policy(context, self.labeller, prompts, so_far), context
 
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
         """Let every generator continue every prompt: the base first, then the lines of the specification."""

@@ -15,7 +15,7 @@ from torch import nn
 from repsurgery.checkpoint import keyed_folder, recall
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.progress import progress_bar
-from repsurgery.scorers.adapted import logits_of, read_encoder
+from repsurgery.scorers.adapted import logits_of, read_encoder, well_formed
 from repsurgery.scorers.minilm import ENCODER_DIGEST, KIND, encoder_folder, fingerprints
 from repsurgery.studies.toxicity.minilm.adapters import adapt, stored_arrays
 from repsurgery.studies.toxicity.minilm.rows import ScorerRows
@@ -130,7 +130,7 @@ def train_minilm(
 def _examples(rows: ScorerRows, tokenizer: Any, recipe: Recipe) -> _Examples:
     texts, labels = [*rows.archived, *rows.comments], [*rows.archived.values(), *rows.comments.values()]
     outputs = np.repeat([0, 1], [len(rows.archived), len(rows.comments)])
-    ids = tokenizer(texts, truncation=True, max_length=recipe.max_tokens)["input_ids"]
+    ids = tokenizer([well_formed(text) for text in texts], truncation=True, max_length=recipe.max_tokens)["input_ids"]
     return _Examples(ids, torch.tensor(labels, dtype=torch.float32), torch.from_numpy(outputs))
 
 
