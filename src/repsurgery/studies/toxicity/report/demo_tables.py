@@ -73,8 +73,8 @@ def outcomes_table(record: ToxicityRecord) -> Table:
         "of the highest score; share of prompts with any score above .5; mean over continuations. Perplexity: of the "
         f"continuations given their prompts, under {record.fluency.get('name')} without steering. Dist-n: unique "
         "n-grams divided by words. KL in nats per token: KL(steered ‖ base) on neutral text, and KL(base ‖ steered) on "
-        "the base's own continuations. Steered: share of generated positions that were moved. '–': the measure does not "
-        "apply."
+        "the base's own continuations. Steered: share of generated positions that were moved. '–': the measure does "
+        "not apply."
     )
     title = "What the model writes"
     return table_of(title, NAME, columns, record.configurations, caption) or Table(title, ("configuration",), ())

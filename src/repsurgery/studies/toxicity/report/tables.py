@@ -104,7 +104,8 @@ def _cost_table(record: ToxicityRecord, older: str) -> Table | None:
         f"Perplexity: of the continuations given their prompts, under {record.fluency.get('name', 'the fluency model')}"
         ", mean over generations below 10,000. Dist-n: unique n-grams divided by words, per prompt. WikiText: "
         "perplexity, under the steered model, of documents that are unrelated to the concept. KL in nats per "
-        "token: KL(steered ‖ base) on neutral text, and KL(base ‖ steered) on the base's own continuations. Steered: share of generated positions that were moved. "
+        "token: KL(steered ‖ base) on neutral text, and KL(base ‖ steered) on the base's own continuations. Steered: "
+        "share of generated positions that were moved. "
         f"{_INTERVALS}{older}"
     )
     return table_of("Fluency, diversity, collateral damage", NAME, columns, record.configurations, caption)
