@@ -110,7 +110,8 @@ def _details(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pair(pair: Mapping[str, Any]) -> dict[str, str]:
-    texts = {key: str(pair.get(key) or "") for key in ("prompt", "base", "steered")}
+    # a continuation begins with the space after its prompt, which would look like an indentation
+    texts = {key: str(pair.get(key) or "").strip() for key in ("prompt", "base", "steered")}
     scores = {key: pair.get(key) for key in ("base_score", "steered_score")}
     return texts | {key: "" if score is None else fraction(score, digits=2) for key, score in scores.items()}
 

@@ -14,7 +14,7 @@ __all__ = ["RACED", "front_caption", "plot_front"]
 RACED = frozenset({"chosen", "confirmed", "raced"})
 """Statuses of candidates that were measured to the end of the race; only these make up the front."""
 _FAR = 3.0
-"""Prices beyond this multiple of the budget are drawn at the right edge."""
+"""The scale of prices ends at this multiple of the budget at the latest."""
 _INK = "#20262d"
 
 
@@ -34,10 +34,14 @@ class _Frame:
 
 def plot_front(record: Mapping[str, Any]) -> str | None:
     """Return the figure as SVG text; None if no candidate was measured."""
-    points = [(c, p, e) for c in record.get("candidates", ()) if (p := price_of(c)) is not None and (e := effect_of(c))]
+    points = [
+        (c, p, e)
+        for c in record.get("candidates", ())
+        if (p := price_of(c)) is not None and (e := effect_of(c)) is not None
+    ]
     if not points:
         return None
-    frame = _Frame(_edge(record, [p for _, p, _ in points]), 100.0 if record["measure"] == "share" else 1.0)
+    frame = _Frame(_edge(record), 100.0 if record["measure"] == "share" else 1.0)
     colours = _colours(str(c.get("method")) for c in (*record["candidates"], *record.get("compared", ())))
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
@@ -57,27 +61,31 @@ def front_caption(record: Mapping[str, Any]) -> str:
     unit = "in percentage points" if record["measure"] == "share" else "of the mean score"
     prompts = record.get("search_prompts")
     searched = "the search prompts" if prompts is None else f"the {prompts} search prompts"
-    far = any((price_of(c) or 0) > _FAR * record["budget"]["kl"] for c in record.get("candidates", ()))
+    far = any((price_of(c) or 0.0) > _edge(record) for c in record.get("candidates", ()))
     sentences = [
         f"Each circle is a candidate that was measured. Across: its measured price, KL(base ‖ steered) in nats per "
         f"token. Up: its effect on {searched}, steered minus base, {unit}; lower is better, and the base model is at "
         f"the origin.",
         "Thin vertical bars are 95 % intervals. The colour is the method; a filled circle steers all positions, and a "
         "hollow one steers only where a gate opens. Faint circles were stopped early, on fewer prompts.",
-        "The grey steps are the Pareto front: no candidate that finished the race has a lower price and a stronger "
-        "effect. The ring marks the chosen candidate, and the dashed vertical line the budget.",
+        "The grey steps, from the base on, are the Pareto front: no candidate that finished the race is cheaper and "
+        "more effective. The ring marks the chosen candidate, and the dashed vertical line the budget.",
         f"Stars are figures from the {record['confirmation_prompts']} confirmation prompts, which took no part in the "
         "search; a dotted line leads from the ring to the star of the chosen candidate.",
     ]
     if far:
-        sentences.append(f"Triangles at the right edge cost more than {_FAR:g} times the budget.")
+        sentences.append(
+            "Triangles at the right edge have a higher price than the scale shows; it is in the table below."
+        )
     return " ".join(sentences)
 
 
-def _edge(record: Mapping[str, Any], prices: Sequence[float]) -> float:
+def _edge(record: Mapping[str, Any]) -> float:
+    """Return the largest price on the scale: of what was raced or confirmed, but not far beyond the budget."""
+    raced = [c for c in record.get("candidates", ()) if c.get("status") in RACED]
+    prices = [p for c in (*raced, *record.get("compared", ())) if (p := price_of(c)) is not None]
     budget = float(record["budget"]["kl"])
-    confirmed = [record["price"]["kl"], *(p for c in record.get("compared", ()) if (p := price_of(c)) is not None)]
-    return max(1.25 * budget, min(1.05 * max(*prices, *confirmed), _FAR * budget), 1e-6)
+    return max(1.25 * budget, min(1.1 * max(*prices, record["price"]["kl"], 0.0), _FAR * budget), 1e-6)
 
 
 def _colours(methods: Iterable[str]) -> dict[str, str]:
@@ -101,10 +109,11 @@ def _draw_frame(axis: Any, record: Mapping[str, Any], frame: _Frame) -> None:
 
 
 def _draw_line(axis: Any, candidates: Sequence[Mapping[str, Any]], frame: _Frame) -> None:
-    """Draw the best effect up to each price: steps, because no mixture of two candidates was measured."""
+    """Draw the best effect up to each price, from the base on: steps, as no mixture of two candidates was measured."""
     front = [(price_of(c), effect_of(c)) for c in pareto_front(candidates)]
-    corners = [(frame.x(p), frame.y(e.value)) for p, e in front if p is not None and e is not None]
-    if corners:
+    lowering = [(p, e.value) for p, e in front if p is not None and e is not None and e.value < 0]
+    if lowering:
+        corners = [(0.0, 0.0), *((frame.x(p), frame.y(e)) for p, e in lowering)]
         corners.append((frame.edge, corners[-1][1]))
         axis.plot(*zip(*corners, strict=True), drawstyle="steps-post", color="#9aa3ad", linewidth=1.8, zorder=1)
 
@@ -122,7 +131,7 @@ def _draw_candidate(
     if candidate.get("status") == "chosen":
         ring = {"markerfacecolor": "none", "markeredgecolor": _INK, "markeredgewidth": 1.4}
         axis.plot([x], [y], marker="o", markersize=14, linestyle="none", zorder=4, **ring)
-        axis.annotate("chosen", (x, y), (-11, -13), textcoords="offset points", ha="right", fontsize=8.5, color=_INK)
+        _annotate(axis, "chosen", (x, y), (-14, -18), ha="right")
 
 
 def _draw_interval(axis: Any, x: float, effect: Estimate, frame: _Frame, **look: Any) -> None:
@@ -147,15 +156,24 @@ def _draw_confirmed(axis: Any, record: Mapping[str, Any], frame: _Frame, colours
         path = [frame.x(start), frame.x(price)], [frame.y(before.value), frame.y(effect.value)]
         axis.plot(*path, color=_INK, linewidth=1.0, linestyle=":", zorder=4)
     text = f"confirmed: {Scale.of(record).bare(effect.value)}"
-    place = (frame.x(price), frame.y(effect.value))
-    axis.annotate(text, place, (10, 6), textcoords="offset points", fontsize=8.5, color=_INK, weight="bold")
+    side = -1 if price > 0.8 * frame.edge else 1
+    place = frame.x(price), frame.y(effect.value)
+    _annotate(axis, text, place, (16 * side, 10), ha="left" if side > 0 else "right", weight="bold")
+
+
+def _annotate(axis: Any, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write ``text`` beside a point, on white, so that it stays legible among other marks."""
+    white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+    axis.annotate(
+        text, point, offset, textcoords="offset points", fontsize=8.5, color=_INK, bbox=white, zorder=6, **look
+    )
 
 
 def _draw_star(axis: Any, price: float, effect: Estimate, frame: _Frame, colour: str) -> None:
     x = frame.x(price)
     _draw_interval(axis, x, effect, frame, color=colour, alpha=0.9)
     look = {"markerfacecolor": colour, "markeredgecolor": _INK, "markeredgewidth": 0.8}
-    axis.plot([x], [frame.y(effect.value)], marker="*", markersize=14, linestyle="none", zorder=5, **look)
+    axis.plot([x], [frame.y(effect.value)], marker="*", markersize=12.5, linestyle="none", zorder=5, **look)
 
 
 def _draw_legend(figure: Any, mpl: Any, colours: Mapping[str, str], points: Any, record: Mapping[str, Any]) -> None:

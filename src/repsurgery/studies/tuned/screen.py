@@ -31,7 +31,8 @@ _LABEL = 9
 def summary_lines(record: Mapping[str, Any]) -> list[str]:
     """Return at most `LINES` lines of at most `WIDTH` characters.
 
-    Pairs of texts come first, then effect, test, judge, price, and the certificate as far as there is room. Whoever prints them escapes markup; control characters are already replaced.
+    Pairs of texts come first, then effect, test, judge, price, and the certificate as far as there is room.
+    Whoever prints them escapes markup; control characters are already replaced.
 
     Guarantees
     ----------
@@ -41,8 +42,9 @@ def summary_lines(record: Mapping[str, Any]) -> list[str]:
     check_tune_record(record)
     pairs = [line for pair in record.get("pairs", ())[:_PAIRS] for line in _pair(pair, shown_label(record["source"]))]
     results = _results(record)
-    certificate = _cut(_wrapped("Certificate: " + " ".join(record["certificate"])), LINES - len(pairs) - len(results))
-    return [*pairs, *results, *(certificate if record.get("certificate") else ())]
+    sentences = " ".join(record.get("certificate", ()))
+    certificate = _wrapped(f"Certificate: {sentences}") if sentences.strip() else []
+    return [*pairs, *results, *_cut(certificate, LINES - len(pairs) - len(results))]
 
 
 def _pair(pair: Mapping[str, Any], source: str) -> list[str]:
@@ -63,16 +65,15 @@ def _results(record: Mapping[str, Any]) -> list[str]:
     warnings = [line for caution in cautions(record) for line in _cut(_wrapped(caution), 2)]
     return [
         *warnings[:4],
-        _short(f"{_capital(measure_words(record))}: {change}", WIDTH),
-        _short(f"Effect: {effect_words(record)}", WIDTH),
-        _short(f"Test: {tested_words(record)}", WIDTH),
-        _short(f"Judge: {judge_words(record['judge'])}", WIDTH),
-        *(_short(f"Price: {words}", WIDTH) for words in price_words(record)),
+        _fitted(f"{_capital(measure_words(record))}: {change}"),
+        _fitted(f"Effect: {effect_words(record)}"),
+        _fitted(f"Test: {tested_words(record)}"),
+        _fitted(f"Judge: {judge_words(record['judge'])}"),
+        *(_fitted(f"Price: {words}") for words in price_words(record)),
     ]
 
 
 def _labelled(label: str, text: Any, end: str = "") -> str:
-    end = _short(end, WIDTH // 3)
     return label.ljust(_LABEL) + _short(_line(text) or "(nothing)", WIDTH - _LABEL - len(end)) + end
 
 
@@ -83,6 +84,10 @@ def _line(text: Any) -> str:
 def _short(text: str, width: int) -> str:
     """Return ``text`` in at most ``width`` characters; three dots stand for what was cut off."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def _fitted(text: str) -> str:
+    return _short(_line(text), WIDTH)
 
 
 def _wrapped(text: str) -> list[str]:

@@ -42,19 +42,18 @@ def candidates_table(record: Row) -> Table | None:
     """Return every candidate with its status, the chosen one first; None without any."""
     candidates = record.get("candidates") or []
     names: Columns = (
-        Column("candidate", lambda c: _text(c.get("name"))),
+        Column("candidate", _candidate_name),
         Column("status", lambda c: _text(c.get("status"))),
         Column("why it was dropped", lambda c: _text(c.get("reason"))),
     )
     columns: Columns = (
-        Column("shrinkage", lambda c: "–" if c.get("shrinkage") == "none" else _text(c.get("shrinkage"))),
         Column("slope", lambda c: fraction(c.get("slope"), signed=True)),
         Column("gain", lambda c: number(c.get("gain"))),
         Column("predicted KL", lambda c: nats(c.get("predicted_kl"))),
         _KL,
         _WIKITEXT,
         Column("prompts", lambda c: word(c.get("prompts") or None)),
-        *_measured(record),
+        _effect_column(record),
     )
     caption = (
         "Figures of the search, not of the confirmation. 'slope': change of the expected credit per square root of a "
@@ -69,7 +68,7 @@ def judges_table(record: Row) -> Table | None:
     ours = {**record["judge"], "base": record["base"], "steered": record["steered"], "effect": record["effect"]}
     rows = [{**ours, "part": "took part in the search"}, *({**o, "part": "took no part"} for o in _others(record))]
     scale = Scale.of(record)
-    names: Columns = (Column("judge", lambda j: _text(j.get("name"))), Column("search", lambda j: j["part"]))
+    names: Columns = (Column("judge", lambda j: _text(j.get("name"))), Column("role", lambda j: j["part"]))
     columns: Columns = (
         Column("AUC", lambda j: fraction(j.get("auc"), digits=2)),
         Column("base", lambda j: scale.value(j.get("base"))),
@@ -117,9 +116,19 @@ def _measured(record: Row) -> tuple[Column[Row], ...]:
     scale = Scale.of(record)
     return (
         Column(f"judged {record['source']}", lambda c: scale.value(c.get("measure"))),
-        Column("effect [95 % interval]", lambda c: scale.cell(effect_of(c))),
+        _effect_column(record),
         Column("test", lambda c: p_words((c.get("effect") or {}).get("p"))),
     )
+
+
+def _effect_column(record: Row) -> Column[Row]:
+    scale = Scale.of(record)
+    return Column("effect [95 % interval]", lambda c: scale.cell(effect_of(c)))
+
+
+def _candidate_name(candidate: Row) -> str:
+    name, shrinkage = _text(candidate.get("name")), candidate.get("shrinkage")
+    return name if shrinkage in (None, "", "none") or shrinkage in name else f"{name}, {shrinkage} shrinkage"
 
 
 def _unit(record: Row) -> str:

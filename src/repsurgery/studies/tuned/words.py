@@ -81,7 +81,7 @@ def measure_words(record: Record) -> str:
     source = shown_label(record["source"])
     if record["measure"] == "share":
         return f"share of continuations judged {source}"
-    return f"mean probability of {source}, as judged"
+    return f"mean judged probability of {source}"
 
 
 def effect_words(record: Record) -> str:
@@ -168,12 +168,20 @@ def _budget_cautions(record: Record) -> list[str]:
     limit, measured = budget.get("wikitext"), price.get("wikitext_ratio")
     reasons = []
     if price["kl"] > budget["kl"]:
-        reasons.append(f"the steering costs {nats(price['kl'])} nats per token, and {nats(budget['kl'])} were allowed")
+        reasons.append(f"the steering costs {_over(price['kl'], budget['kl'], 'nats per token')}")
     if limit is not None and measured is not None and measured > limit:
-        reasons.append(f"WikiText perplexity is {ratio(measured)} times that of the base; {ratio(limit)} was allowed")
+        reasons.append(f"WikiText perplexity is {_over(measured, limit, 'times that of the base')}")
     if not reasons:
         return ["The budget was not met."]
     return [f"The budget was not met: {', and '.join(reasons)}."]
+
+
+def _over(measured: float, allowed: float, unit: str) -> str:
+    """Return both numbers, in enough digits to differ: "0.134 nats per token (allowed: 0.100)"."""
+    texts = nats(measured), nats(allowed)
+    if texts[0] == texts[1]:
+        texts = f"{measured:.6g}", f"{allowed:.6g}"
+    return f"{texts[0]} {unit} (allowed: {texts[1]})"
 
 
 def _effect_cautions(record: Record) -> list[str]:
