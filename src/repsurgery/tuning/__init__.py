@@ -1,1 +1,1 @@
-"""The search for a steering that has an effect at a stated price, and the judge that measures the effect."""
+"""Choose a steering for a concept at a stated price: search, confirmation, and a lock that reproduces the result."""
