@@ -150,16 +150,16 @@ class Race:
         aim = HEADROOM * self.budget * form.candidate.price
         placed, kl = Placed(form.function, form.candidate.site, form.strength(aim)), math.nan
         for _ in range(3):
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
             if 0.93 * aim <= kl <= self.budget * form.candidate.price:
                 break
             placed = placed.scaled(math.sqrt(aim / kl) if 0 < kl < math.inf else 0.25)
         else:
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
         ratio = None
         if self.wikitext is not None:
             placed, ratio = self._within_wikitext(placed)
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
         return placed, kl, ratio
 
     def _within_wikitext(self, placed: Placed) -> tuple[Placed, float | None]:
