@@ -45,11 +45,8 @@ def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:
     No candidate of the front is dominated, and every measured candidate outside of it is
     (test_the_front_consists_of_the_candidates_that_no_other_one_dominates).
     """
-    measured = [
-        (price, effect.value, candidate)
-        for candidate in candidates
-        if (price := price_of(candidate)) is not None and (effect := effect_of(candidate)) is not None
-    ]
+    figures = ((price_of(candidate), effect_of(candidate), candidate) for candidate in candidates)
+    measured = [(p, e.value, candidate) for p, e, candidate in figures if p is not None and e is not None]
     front: list[tuple[float, float, Candidate]] = []
     for price, effect, candidate in sorted(measured, key=lambda item: item[:2]):
         # sorted by price, then effect: only the last of the front can dominate this one or be equal to it

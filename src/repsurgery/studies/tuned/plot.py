@@ -84,8 +84,8 @@ def _edge(record: Mapping[str, Any]) -> float:
     """Return the largest price on the scale: of what was raced or confirmed, but not far beyond the budget."""
     raced = [c for c in record.get("candidates", ()) if c.get("status") in RACED]
     prices = [p for c in (*raced, *record.get("compared", ())) if (p := price_of(c)) is not None]
-    budget = float(record["budget"]["kl"])
-    return max(1.25 * budget, min(1.1 * max(*prices, record["price"]["kl"], 0.0), _FAR * budget), 1e-6)
+    budget, confirmed = float(record["budget"]["kl"]), float(record["price"]["kl"])
+    return max(1.25 * budget, min(1.1 * max([*prices, confirmed]), _FAR * budget), 1e-6)
 
 
 def _colours(methods: Iterable[str]) -> dict[str, str]:
