@@ -14,6 +14,7 @@ from .affine import Translation as Translation
 from .affine import compose as compose
 from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
+from .certificates import Outcome as Outcome
 from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
 from .gates import build_gate as build_gate
