@@ -57,8 +57,8 @@ def candidates_table(record: Row) -> Table | None:
     )
     caption = (
         "Figures of the search, not of the confirmation. 'slope': change of the expected credit per square root of a "
-        "nat, on held-out prompts. 'gain': the largest factor by which the map stretches a vector. Stopped early: the "
-        "intervals on fewer prompts already showed that it could hardly win." + _unit(record)
+        "nat, on held-out prompts. 'gain': the largest factor by which the map stretches a vector. Candidates "
+        "that were stopped early were measured on fewer prompts." + _unit(record)
     )
     return table_of("What was tried", names, columns, sorted(candidates, key=_rank), caption)
 
