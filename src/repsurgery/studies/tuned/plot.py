@@ -69,7 +69,8 @@ def front_caption(record: Mapping[str, Any]) -> str:
         "Thin vertical bars are 95 % intervals. The colour is the method; a filled circle steers all positions, and a "
         "hollow one steers only where a gate opens. Faint circles were stopped early, on fewer prompts.",
         "The grey steps, from the base on, are the Pareto front: no candidate that finished the race is both "
-        "cheaper and more effective than one of these. The ring marks the chosen candidate, and the dashed vertical line the budget.",
+        "cheaper and more effective than one of these. The ring marks the chosen candidate, and "
+        "the dashed vertical line the budget.",
         f"Stars are figures from the {record['confirmation_prompts']} confirmation prompts, which took no part in the "
         "search; a dotted line leads from the ring to the star of the chosen candidate.",
     ]
