@@ -35,5 +35,7 @@ from .steering import TraceMatching as TraceMatching
 from .steering import load as load
 from .steering import save as save
 from .steering.function import SteeringFunction as SteeringFunction
+from .tuning.tune import Tuned as Tuned
+from .tuning.tune import tune as tune
 
 __version__: str

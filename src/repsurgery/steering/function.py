@@ -16,7 +16,7 @@ from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
-from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.origin import UNKNOWN, Origin, finite_strength
 from repsurgery.price import Price
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
@@ -184,7 +184,9 @@ class SteeringFunction:
 
         The strength in its origin is dropped too, because it refers to the fitted map.
         """
-        t = check_strength(t)
+        # where the effect was measured, a strength beyond the geodesic needs no warning
+        measured = self.outcome is not None and t == self.origin.strength
+        t = finite_strength(t) if measured else check_strength(t)
         maps = {k: m.interpolate(t) for k, m in self.maps.items()}
         return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None), outcome=None)
 
