@@ -84,6 +84,16 @@ def test_every_candidate_and_every_reason_is_listed(html):
     assert "too optimistic by 3 percentage points" in words
 
 
+def test_methods_are_compared_with_the_chosen_candidate_on_the_same_prompts(tmp_path):
+    chosen = "chosen: natural-mean on-policy at final, all, 0.1 nats"
+    confirmed = words_of(html_of(tmp_path))
+    assert f"{chosen} 0.098 1.040 24 % −39 [−45, −33]" in confirmed
+    assert "Measured on the same 60 confirmation prompts" in confirmed
+    searched = words_of(html_of(tmp_path, compared=[CANDIDATES[4]]))
+    assert f"{chosen} 0.097 20 % −42 [−49, −35]" in searched
+    assert "Measured on the same search prompts" in searched
+
+
 def test_small_shares_keep_a_decimal_and_means_are_fractions(tmp_path):
     small = words_of(html_of(tmp_path, base=0.064, steered=0.0125, effect=effect(-0.052, -0.08, -0.023, 0.004)))
     assert "6.4 % → 1.2 %" in small

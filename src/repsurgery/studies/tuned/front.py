@@ -6,7 +6,7 @@ from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["effect_of", "estimate_of", "pareto_front", "price_of"]
+__all__ = ["chosen_of", "compared_in_search", "effect_of", "estimate_of", "pareto_front", "price_of"]
 
 Candidate = Mapping[str, Any]
 
@@ -31,6 +31,20 @@ def estimate_of(effect: Mapping[str, Any] | None) -> Estimate | None:
     if effect is None or effect.get("value") is None:
         return None
     return Estimate(effect["value"], effect.get("low"), effect.get("high"), effect.get("p"))
+
+
+def chosen_of(record: Mapping[str, Any]) -> Candidate | None:
+    """Return the chosen candidate with its figures of the search; None if the record lists none."""
+    return next((c for c in record.get("candidates", ()) if c.get("status") == "chosen"), None)
+
+
+def compared_in_search(record: Mapping[str, Any]) -> bool:
+    """Return whether the compared methods have figures of the search: then one of them is a candidate of the race.
+
+    Otherwise they were measured on the confirmation prompts.
+    """
+    raced = [(c.get("name"), c.get("effect"), c.get("measured_kl")) for c in record.get("candidates", ())]
+    return any((c.get("name"), c.get("effect"), c.get("measured_kl")) in raced for c in record.get("compared", ()))
 
 
 def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.drawing import COLOURS, GREY, SPARE_COLOURS, STYLE, matplotlib, svg
-from repsurgery.studies.tuned.front import effect_of, estimate_of, pareto_front, price_of
+from repsurgery.studies.tuned.front import chosen_of, compared_in_search, effect_of, estimate_of, pareto_front, price_of
 from repsurgery.studies.tuned.words import Scale
 
 __all__ = ["RACED", "front_caption", "plot_front"]
@@ -142,12 +142,12 @@ def _draw_interval(axis: Any, x: float, effect: Estimate, frame: _Frame, **look:
 
 def _draw_confirmed(axis: Any, record: Mapping[str, Any], frame: _Frame, colours: Mapping[str, str]) -> None:
     """Draw the figures of the confirmation prompts: the chosen candidate and the methods compared with it."""
-    for candidate in record.get("compared", ()):
+    for candidate in () if compared_in_search(record) else record.get("compared", ()):
         price, effect = price_of(candidate), effect_of(candidate)
         if price is not None and effect is not None:
             _draw_star(axis, price, effect, frame, colours[str(candidate.get("method"))])
     effect = estimate_of(record["effect"])
-    chosen = next((c for c in record["candidates"] if c.get("status") == "chosen"), None)
+    chosen = chosen_of(record)
     if effect is None:
         return
     price = record["price"]["kl"]
