@@ -223,7 +223,8 @@ def _target(train: tuple[list[str], list[str]], held: tuple[list[str], list[str]
     names = ", ".join(map(repr, found)) or "none"
     if len(found) != 2:
         raise DataError(
-            f"The texts have {len(found)} labels ({names}); a judge tells two labels apart. Give texts of exactly two."
+            f"The texts have {'one label' if len(found) == 1 else f'{len(found)} labels'} ({names}); a judge tells two "
+            "labels apart. Give texts of exactly two labels."
         )
     if source not in found:
         raise ParameterError(f"No text has the label {source!r}, which is the source. The labels are {names}.")
