@@ -132,8 +132,8 @@ def train_judge(
     ----------
     The held-out area on the embedded corpus is at least .9 (test_it_tells_rude_from_courteous).
     Labels that say nothing about the texts are refused (test_shuffled_labels_are_refused).
-    The digest belongs to the training texts and their labels (test_the_digest_is_that_of_what_was_learned), whatever the
-    number of threads (test_the_digest_does_not_depend_on_the_number_of_threads).
+    The digest belongs to the training texts and their labels (test_the_digest_is_that_of_what_was_learned).
+    The number of threads does not change it (test_the_digest_does_not_depend_on_the_number_of_threads).
 
     Examples
     --------
