@@ -34,7 +34,8 @@ LOWEST_AUC = 0.6
 _VERSION = "1"
 """Raised when the recipe changes."""
 _C = 10.0
-"""Inverse strength of the penalty: as good as or better than cross-validation on both corpora that were tried."""
+"""Inverse strength of the penalty. With 200 + 200 embedded texts the area under the curve is .984 (courtesy) and .795
+(tweets); five-fold cross-validation of this number gives .982 and .795."""
 _KIND = "judge-rows"
 
 
