@@ -103,6 +103,8 @@ def test_the_second_and_third_person_take_turns_in_provoking_prompts(provoking):
 def test_provoking_prompts_overlap_neither_with_the_corpus_nor_with_the_neutral_prompts(provoking, corpus):
     texts = [text.lower() for text in corpus.texts]
     assert [prompt for prompt in provoking if any(prompt.lower() in text for text in texts)] == []
+    grams = [trigrams(text) for text in texts]
+    assert max(len(trigrams(p) & g) / min(len(trigrams(p)), len(g)) for p in provoking for g in grams) < OVERLAP
     assert {prompt.lower() for prompt in provoking}.isdisjoint(prompt.lower() for prompt in load_prompts())
 
 
