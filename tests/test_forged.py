@@ -21,6 +21,7 @@ from repsurgery.scale.reduce.parts import part_name, read_part, read_receipt, wr
 from repsurgery.scale.shards.counting import Counted, NonFinite
 from repsurgery.scale.shards.shard import Extent
 from repsurgery.studies.common.report.describe import describe
+from tests.certificates.test_outcome import outcome
 from tests.strategies import make_concept
 
 X, Z = make_concept(0, d=3, rows=(12, 15))
@@ -67,6 +68,7 @@ def cases(tmp_path_factory):
         "low-rank": saved(rs.LEACE().fit(X, Z).map_, folder),
         "gate": saved(est.gate_, folder),
         "steering": saved(est.steering_, folder),
+        "measured": saved(est.steering_.with_outcome(outcome()), folder),
         "gated": saved(rs.MeanMatching().fit(X, Z).steering_, folder),
         "estimator": saved(rs.MidSteer(source=0, target=1).fit(X, Z), folder),
         "erasure": saved(rs.BarycenterErasure().fit(X, WORDS), folder),
@@ -85,7 +87,7 @@ def folder(tmp_path_factory):
 
 
 NAMES = (
-    *("identity", "dense", "low-rank", "gate", "steering", "gated", "estimator", "erasure"),
+    *("identity", "dense", "low-rank", "gate", "steering", "measured", "gated", "estimator", "erasure"),
     *("moments", "grouped", "few", "single", "part", "receipt"),
 )
 

@@ -14,6 +14,7 @@ from .affine import Translation as Translation
 from .affine import compose as compose
 from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
+from .certificates import Outcome as Outcome
 from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
 from .gates import build_gate as build_gate
@@ -34,5 +35,7 @@ from .steering import TraceMatching as TraceMatching
 from .steering import load as load
 from .steering import save as save
 from .steering.function import SteeringFunction as SteeringFunction
+from .tuning.tune import Tuned as Tuned
+from .tuning.tune import tune as tune
 
 __version__: str

@@ -1,5 +1,6 @@
 """Validation of the arrays, labels and weights that callers pass, and the names of their types."""
 
+import math
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ __all__ = [
     "Rows",
     "Vector",
     "as_rows",
+    "check_finite",
     "check_groups",
     "check_integer",
     "check_labels",
@@ -247,6 +249,17 @@ def check_integer(name: str, value: Any, *, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ParameterError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
     return int(value)
+
+
+def check_finite(name: str, value: Any, *, needed: str = "one finite number") -> float:
+    """Return ``value`` as a float; raise a `ParameterError` that names what is ``needed`` unless it is finite."""
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ParameterError(f"{name} is {value!r:.40}; it must be {needed}.")
+    return number
 
 
 def output_dtype(X: Rows) -> np.dtype[Any]:

@@ -75,7 +75,21 @@ def to_bytes(contents: Contents) -> bytes:
     arrays = {name: np.array(array, order="C") for name, array in contents.arrays.items()}
     text = canonical_json(header)
     metadata = {_KEY: text, "digest": digest_of(arrays, json.loads(text))}
-    return bytes(serialised(arrays, metadata=metadata))
+    return _ordered(bytes(serialised(arrays, metadata=metadata)))
+
+
+def _ordered(data: bytes) -> bytes:
+    """Return a safetensors file with its header in a fixed order, which the library does not keep.
+
+    Guarantees
+    ----------
+    Equal contents give equal bytes (test_equal_contents_give_equal_bytes).
+    """
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + data[start:]
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | Collection[str] | None = None) -> Contents:

@@ -1,11 +1,10 @@
 """`Origin`: the model, site and data that a steering was fitted on, and its intended use."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Any
 
+from repsurgery.arrays import check_finite
 from repsurgery.errors import FileFormatError, ParameterError
 
 __all__ = ["POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
@@ -74,6 +73,14 @@ class Origin:
         """Return every field by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def use(self) -> tuple[Any, ...]:
+        """Return what decides the effect of given maps: model, site, positions and strength.
+
+        Where positions or strength are None, they are "all" and 1, as they are used.
+        """
+        strength = 1.0 if self.strength is None else self.strength
+        return self.model, self.configuration, self.fingerprint, self.site, self.positions or "all", strength
+
     @classmethod
     def from_header(cls, stored: Any) -> "Origin":
         """Return the origin stored in a file's header, or raise `FileFormatError`; older files have None."""
@@ -102,13 +109,7 @@ class Origin:
 
 def finite_strength(value: Any) -> float:
     """Return ``value`` as a float; raise a `ParameterError` unless it is one finite number."""
-    try:
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ParameterError(f"strength is {value!r:.40}; it must be one finite number (0 = unchanged, 1 = the map).")
-    return number
+    return check_finite("strength", value, needed="one finite number (0 = unchanged, 1 = the map)")
 
 
 UNKNOWN = Origin()

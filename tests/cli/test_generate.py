@@ -8,6 +8,7 @@ from repsurgery import lm
 from repsurgery.gates import AlwaysGate, ClassifierGate, LinearGate, SoftGate
 from repsurgery.workflows.compare import SteeredSteps, steered_steps
 from repsurgery.workflows.steerings import open_steering
+from tests.certificates.test_outcome import outcome
 from tests.lm.tiny_models import WIDTH
 
 PUSH = rs.Translation(np.full(WIDTH, 0.1))
@@ -196,3 +197,40 @@ def test_a_budget_needs_a_stored_fisher_matrix(run, fitted, table, model_folder,
     assert "predicted KL at strength 1" in run("inspect", out).stdout
     both = run("generate", out, *common, "--strength", 0.5)
     assert both.exit_code == 1 and "either --strength or --kl-budget" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), ""),
+        (("--strength", 0.5, "--site", "layers.0", "--positions", "generated"), ""),
+        (("--strength", 0.25), "measured at strength 0.5; it does not apply at strength 0.25."),
+        (("--site", "final"), "measured at layers.0; it does not apply at final."),
+        (("--positions", "all"), "measured at positions generated; it does not apply at positions all."),
+        (
+            ("--site", "final", "--strength", 1),
+            "measured at layers.0, at strength 0.5; it does not apply at final, at strength 1.",
+        ),
+    ],
+)
+def test_another_use_than_the_measured_one_is_one_line(run, model_folder, tmp_path, words, says):
+    origin = rs.Origin(site="layers.0", strength=0.5, positions="generated")
+    function = rs.SteeringFunction({None: PUSH}, origin=origin)
+    common = ("--model", model_folder, "--prompt", "w1 w2", "--max-new-tokens", 3, *words)
+    shown = []
+    for name, value in (("bare", function), ("measured", function.with_outcome(outcome()))):
+        rs.save(value, tmp_path / f"{name}.safetensors")
+        result = run("generate", tmp_path / f"{name}.safetensors", *common)
+        assert result.exit_code == 0, result.output
+        shown.append(result.stdout.replace("measured:", "bare:").splitlines())
+    bare, found = ([line for line in lines if line.startswith("bare:")] for lines in shown)
+    assert len(bare) == 1
+    assert found == bare + ([f"bare: the effect in the file was {says}"] if says else [])
+
+
+def test_a_measured_effect_without_a_strength_was_measured_at_strength_1(tmp_path):
+    rs.save(rs.SteeringFunction({None: PUSH}).with_outcome(outcome()), tmp_path / "f")
+    assert open_steering(tmp_path / "f").unmeasured == ""
+    assert open_steering(tmp_path / "f", "final", 1.0, "all").unmeasured == ""
+    assert open_steering(tmp_path / "f", strength=2.0).unmeasured
+    assert open_steering(tmp_path / "f", strength=2.0).function.outcome is None

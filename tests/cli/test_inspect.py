@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
+from tests.certificates.test_outcome import FACTS, outcome
 
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(40, 3)), np.repeat(["a", "b"], 20)
@@ -71,3 +72,23 @@ def test_a_natural_steering_shows_its_held_out_slope(run, tmp_path):
     assert "slope, held out" in shown and "predicted KL" in shown
     rs.save(rs.Fisher(9, np.eye(3)), tmp_path / "f")
     assert "fisher" in run("inspect", tmp_path / "f").stdout
+
+
+def test_the_measured_effect_is_shown_in_words(run, as_json, tmp_path):
+    function = _values()["steering-function"]
+    rs.save(function.with_outcome(outcome()), tmp_path / "file")
+    shown = run("inspect", tmp_path / "file")
+    assert shown.exit_code == 0, shown.output
+    assert outcome().words() in shown.stdout.splitlines()
+    assert "Certificate" in shown.stdout
+    assert as_json(tmp_path / "file")["outcome"] == FACTS
+    rs.save(function, tmp_path / "bare")
+    assert "took no part" not in run("inspect", tmp_path / "bare").stdout
+    assert "outcome" not in as_json(tmp_path / "bare")
+
+
+def test_a_judge_cannot_steer_the_terminal(run, tmp_path):
+    rs.save(_values()["steering-function"].with_outcome(outcome(judge="\x1b[2J[red]me")), tmp_path / "file")
+    shown = run("inspect", tmp_path / "file").stdout
+    assert "\x1b" not in shown
+    assert "judged by \\x1b[2J[red]me, AUC" in shown

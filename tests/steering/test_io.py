@@ -9,6 +9,7 @@ from repsurgery.errors import FileFormatError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.gates import LinearGate
 from tests.affine.test_maps import KINDS, make
+from tests.certificates.test_outcome import FACTS, PLACE, outcome
 from tests.estimators import ALL
 from tests.strategies import make_concept
 
@@ -146,3 +147,63 @@ def test_the_number_of_iterations_comes_back(tmp_path, classes):
     est = rs.BarycenterErasure().fit(*make_concept(0, rows=(60, 80, 70)[:classes]))
     rs.save(est, tmp_path / "est")
     assert rs.load(tmp_path / "est").n_iter_ == est.n_iter_ > classes - 2
+
+
+def measured():
+    return rs.MeanMatching(source=0, target=1).fit(*make_concept(0)).steering_.with_origin(**PLACE)
+
+
+def test_an_outcome_survives_a_file_bit_for_bit(tmp_path):
+    held = outcome(base=0.1 + 0.2, steered=0.0, effect=-(0.1 + 0.2), high=0.0, kl=1e-300)
+    function = measured().with_outcome(held)
+    rs.save(function, tmp_path / "s")
+    back = rs.load(tmp_path / "s")
+    assert back.outcome == held
+    assert back.outcome.base.hex() == (0.1 + 0.2).hex()
+    assert (back.digest(), back.origin, back.certificate) == (function.digest(), function.origin, function.certificate)
+    rs.verify(back)
+    rs.save(back, tmp_path / "again")
+    assert read_file(tmp_path / "again").header == read_file(tmp_path / "s").header
+    rs.save(function.with_outcome(outcome()), tmp_path / "other")
+    assert rs.load(tmp_path / "other").outcome != held
+
+
+def test_without_an_outcome_a_file_is_what_it_always_was(tmp_path):
+    rs.save(measured(), tmp_path / "s")
+    assert "outcome" not in read_file(tmp_path / "s").header
+    assert rs.load(tmp_path / "s").outcome is None
+    rs.save(measured().with_outcome(outcome()).with_outcome(None), tmp_path / "none")
+    assert read_file(tmp_path / "none").header == read_file(tmp_path / "s").header
+    rs.save(measured().with_outcome(outcome()), tmp_path / "m")
+    assert read_file(tmp_path / "m").header["outcome"] == FACTS
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *("rude", "", [], ["judge"], 3, 0, False, {}),
+        {name: value for name, value in FACTS.items() if name != "p"},
+        FACTS | {"colour": "red"},
+        *(FACTS | {"steered": steered} for steered in (0.2, None, "0.24", True, [0.24], float("nan"), 10**400)),
+        *(FACTS | {"prompts": prompts} for prompts in (0, -60, 60.5, "60", None)),
+        *(FACTS | change for change in ({"p": 2}, {"kl": -1}, {"low": 0}, {"measure": 1}, {"judge": {"name": "me"}})),
+    ],
+    ids=lambda forged: repr(forged)[-40:],
+)
+def test_a_forged_outcome_is_one_typed_error(tmp_path, forged):
+    rs.save(measured().with_outcome(outcome()), tmp_path / "s")
+    held = read_file(tmp_path / "s")
+    write_file(tmp_path / "s", Contents(held.kind, held.header, held.arrays))
+    assert rs.load(tmp_path / "s").outcome == outcome()
+    write_file(tmp_path / "s", Contents(held.kind, {**held.header, "outcome": forged}, held.arrays))
+    with pytest.raises(FileFormatError, match="outcome"):
+        rs.load(tmp_path / "s")
+
+
+def test_a_damaged_outcome_is_refused(tmp_path):
+    rs.save(measured().with_outcome(outcome()), tmp_path / "s")
+    data = (tmp_path / "s").read_bytes()
+    assert data.count(b"0.098") == 1
+    (tmp_path / "s").write_bytes(data.replace(b"0.098", b"0.008"))
+    with pytest.raises(FileFormatError, match="digest"):
+        rs.load(tmp_path / "s")

@@ -1,39 +1,46 @@
-"""``repsurgery demo``: the demonstration on a real model, in a few minutes."""
+"""``repsurgery demo``: a small search on the embedded model, with an effect that one can see."""
 
 from pathlib import Path
 from typing import Annotated
 
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.terminal import Console, print_sentence, typer
+from repsurgery.cli.tune import TUNE_FILES, show_tuned
 from repsurgery.outputs import check_output_folder
 
 __all__ = ["demo"]
 
 
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small version in about one minute.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of the report; its subfolder work stores finished work.")] = Path(
-        "reports/demo"
-    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller search, in less than 90 seconds.")] = False,
+    report: Annotated[
+        Path, typer.Option("--report", "--out", help="Folder of the report, the steering file and finished work.")
+    ] = Path("reports/demo"),
     model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
+    kl: Annotated[float, typer.Option(help="Highest price in nats per token.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Random seed; equal seeds give equal texts.")] = 0,
 ) -> None:
-    """Steer a real model from rude to courteous with three methods, and report the effect of each."""
-    check_output_folder(out, inputs=[Path(model)], writes=("index.html", "report.md", "*.svg"))
+    """Steer a real model from rude to courteous: a search chooses how, and prompts that took no part confirm it."""
+    files = (*TUNE_FILES, "courteous.safetensors", "courteous.lock.json")
+    check_output_folder(report, inputs=[Path(model)], writes=files)
     console = Console()
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
-    from repsurgery.studies.page import write_report
-    from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity
-    from repsurgery.studies.toxicity.report.demo_tables import certificates_table, outcomes_table
+    import repsurgery as rs
+    from repsurgery.tuning.plan import DEMO, DEMO_QUICK
 
-    record = run_toxicity(
-        make_toxicity_spec("demo-quick" if quick else "demo", model=model, fluency=model, seed=seed),
-        work_dir=out / "work",
-        announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
+    tuned = rs.tune(
+        "courtesy",
+        source="rude",
+        target="courteous",
+        prompts="provoking",
+        model=model,
+        kl=kl,
+        plan=DEMO_QUICK if quick else DEMO,
+        seed=seed,
+        work_dir=report / "work",
+        announce=lambda line: print_sentence(line, console),
     )
-    show_table(certificates_table(record), console)
-    show_table(outcomes_table(record), console)
-    for note in record.notes:
-        console.print(f"· {escape(note)}", style="dim", highlight=False)
-    path = write_report(record, out)
-    console.print(f"Report: {escape(str(path.resolve()))}", soft_wrap=True, highlight=False)
+    report.mkdir(parents=True, exist_ok=True)
+    tuned.save(report / "courteous.safetensors")
+    assert tuned.record is not None
+    show_tuned(tuned.record, report, console)
+    print_sentence(f"Steering file: {report / 'courteous.safetensors'}", console)

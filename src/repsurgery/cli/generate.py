@@ -51,6 +51,8 @@ def generate(
     print_sentence(model, console)
     for file, opened, steps in zip(files, steerings, compared.steps, strict=True):
         print_sentence(f"{file.stem}: {opened.words}; {steps.words}", console)
+        if opened.unmeasured:
+            print_sentence(f"{file.stem}: {opened.unmeasured}", console, style="dim")
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
         table.add_column(heading, overflow="fold")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, Table, escape, typer
+from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
 from repsurgery.studies.common.report.tables import shown_label
 
 __all__ = ["inspect"]
@@ -15,15 +15,17 @@ def inspect(
     file: Annotated[Path, typer.Argument(help="A file of a map, gate, steering function, estimator or moments.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the contents of a file: shapes, classes, and the certificate."""
+    """Show the contents of a file: shapes, classes, the measured effect and the certificate."""
     import repsurgery as rs
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.studies.common.report.describe import describe
 
     value = rs.load(file)
     described = describe(value)
+    function = getattr(value, "steering_", value)
+    outcome, certificate = (getattr(function, name, None) for name in ("outcome", "certificate"))
     if as_json:
-        typer.echo(json.dumps(described, indent=2))
+        typer.echo(json.dumps(described | ({"outcome": outcome.to_dict()} if outcome else {}), indent=2))
         return
     console = Console()
     table = Table(title=f"{escape(file.name)}: {described['kind']}", title_justify="left", show_header=False)
@@ -32,7 +34,8 @@ def inspect(
     for name, text in _flat(described):
         table.add_row(escape(name), escape(text))
     console.print(table)
-    certificate = getattr(getattr(value, "steering_", value), "certificate", None)
+    if outcome is not None:
+        print_sentence(outcome.words(), console)
     if certificate is not None:
         show_table(certificate_table(certificate), console)
 

@@ -39,6 +39,6 @@ def escape(text: str) -> str:
     return _escape_markup(plain(text))
 
 
-def print_sentence(text: str, console: Console) -> None:
+def print_sentence(text: str, console: Console, *, style: str | None = None) -> None:
     """Print ``text`` literally: wrapped at words on a terminal, and on one line in a file or a pipe."""
-    console.print(escape(text), highlight=False, soft_wrap=not console.is_terminal)
+    console.print(escape(text), style=style, highlight=False, soft_wrap=not console.is_terminal)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,22 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import MissingExtraError, ModelError
 
-__all__ = ["AdaptedEncoder", "adapted", "batches_by_length", "logits_of", "make_head", "read_encoder", "well_formed"]
+__all__ = [
+    "AdaptedEncoder",
+    "adapted",
+    "batches_by_length",
+    "logits_of",
+    "make_head",
+    "outputs_in_batches",
+    "read_encoder",
+    "well_formed",
+]
 
 _BLOCK = 8192
 """Texts that are tokenised at a time, so that memory does not grow with the number of texts."""
 _BATCH_TOKENS = 2048
 """The largest number of tokens in a batch, padding included."""
+_TOKENISING = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +47,32 @@ class AdaptedEncoder:
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the probability (n,) of each text; texts of similar length share a batch."""
-        import torch
-
         scores = np.empty(len(texts), dtype=np.float64)
-        for start in range(0, len(texts), _BLOCK):
-            block = [well_formed(text) for text in texts[start : start + _BLOCK]]
-            rows = self.tokenizer(block, truncation=True, max_length=self.max_tokens)["input_ids"]
-            for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):
-                with torch.inference_mode():
-                    logits = logits_of(self.network, self.head, [rows[i] for i in batch])
-                    scores[start + batch] = logits[:, 0].double().sigmoid().numpy()
+        for index, logits in outputs_in_batches(
+            self.network, self.head, self.tokenizer, texts, max_tokens=self.max_tokens
+        ):
+            scores[index] = logits[:, 0].double().sigmoid().numpy()
         return scores
+
+
+def outputs_in_batches(
+    network: Any, head: Any, tokenizer: Any, texts: Sequence[str], *, max_tokens: int
+) -> Iterator[tuple[NDArray[np.intp], Any]]:
+    """Yield indices (b,) of texts and the outputs (b, k) of `logits_of` on their first ``max_tokens`` tokens.
+
+    Texts of similar length share a batch, so that little is spent on padding. Threads may share all arguments.
+    """
+    import torch
+
+    for start in range(0, len(texts), _BLOCK):
+        block = [well_formed(text) for text in texts[start : start + _BLOCK]]
+        # a tokenizer stores the length to cut at, and raises an error if another thread is using it meanwhile
+        with _TOKENISING:
+            rows = tokenizer(block, truncation=True, max_length=max_tokens)["input_ids"]
+        for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):
+            with torch.inference_mode():
+                outputs = logits_of(network, head, [rows[i] for i in batch])
+            yield start + batch, outputs
 
 
 def well_formed(text: str) -> str:

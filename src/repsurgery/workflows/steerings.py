@@ -29,11 +29,14 @@ class Opened:
         Where it is used.
     site_known : bool
         Whether the caller or the file names the site. Otherwise it is "final", which may not be where it was fitted.
+    unmeasured : str
+        A sentence, where the file holds a measured effect that does not apply to this use; else empty.
     """
 
     function: rs.SteeringFunction
     site: str
     site_known: bool
+    unmeasured: str = ""
 
     @property
     def steering(self) -> dict[str, rs.SteeringFunction]:
@@ -96,7 +99,24 @@ def open_steering(
     asked = {"strength": strength, "positions": positions and check_positions(positions)}
     default = {"strength": 1.0, "positions": "all"} | origin.known()
     used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
-    return Opened(function.with_origin(used), place or "final", place is not None)
+    there = place or "final"
+    measured = origin.revised(site=origin.site or there)
+    unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
+    return Opened(function.with_origin(used), there, place is not None, unmeasured)
+
+
+def _differences(measured: rs.Origin, used: rs.Origin) -> str:
+    """Return a sentence on how the effect in a file was measured, if it is used otherwise; strengths as shown."""
+    pairs = [(was, now) for was, now in zip(_places(measured), _places(used), strict=True) if was != now]
+    if not pairs:
+        return ""
+    before, after = (", ".join(words) for words in zip(*pairs, strict=True))
+    return f"the effect in the file was measured {before}; it does not apply {after}."
+
+
+def _places(origin: rs.Origin) -> tuple[str, ...]:
+    strength = 1.0 if origin.strength is None else origin.strength
+    return f"at {origin.site}", f"at strength {strength:g}", f"at positions {origin.positions or 'all'}"
 
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:

@@ -18,6 +18,7 @@ from repsurgery.lm.load.fingerprint import tokenizer_fingerprint
 from repsurgery.lm.policy.credit import CLASSES, Codes, Credit, Rule, prefix_scores
 from repsurgery.lm.policy.reading import BLOCK_STEPS, read_steps
 from repsurgery.lm.policy.scores import Scorer, Scores
+from repsurgery.lm.policy.thresholds import Threshold, settle
 from repsurgery.lm.policy.writing import write
 from repsurgery.lm.read.class_moments import check_sites
 from repsurgery.lm.read.resuming import folder_of
@@ -113,8 +114,8 @@ def on_policy(
     temperature: float = 1.0,
     seed: int = 0,
     credit: Credit = "text",
-    source_at: float = 0.5,
-    target_at: float = 0.1,
+    source_at: Threshold = 0.5,
+    target_at: Threshold = 0.1,
     step_at: float = 0.1,
     steering: Any = None,
     max_length: int | None = None,
@@ -150,7 +151,9 @@ def on_policy(
         whose credit is smaller than ``step_at`` in absolute value is in the class "target" if the text up to and
         including its token has a score of at most ``target_at``. Other steps are left out, and ``source_at`` has no
         effect. The steps of one text may then be in both classes.
-    source_at, target_at, step_at : float
+    source_at, target_at : float or "auto"
+        "auto" chooses them from the scores of the texts, which must be probabilities; see `settle`.
+    step_at : float
     steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
         Write under this steering, and read the steered states: a map T₂ that is fitted on them continues the steering
         T₁ as h ↦ T₂(T₁(h)). See `steer`; it must act at all positions.
@@ -182,7 +185,8 @@ def on_policy(
     An interrupted call resumes with the same result, bit for bit (test_an_interrupted_call_resumes_bit_for_bit).
     Under a steering the steered states are read (test_under_a_steering_the_steered_states_are_read).
     """
-    rule = Rule(credit, source_at, target_at, step_at)
+    # a wrong threshold is found before anything is written
+    Rule(credit, *settle(source_at, target_at, []), step_at)
     prompts = check_texts(prompts, caller="on_policy")
     samples, room = check_integer("samples", samples), check_integer("max_new_tokens", max_new_tokens)
     batch_size = check_integer("batch_size", batch_size)
@@ -201,6 +205,7 @@ def on_policy(
         how |= {"folder": folder_of(work_dir, model, [], settings), "batch_size": batch_size, "progress": progress}
         written = write(model, tokenizer, prompts, samples, **how)
     found = scores.of([g.text for g in written], progress=progress)
+    rule = Rule(credit, *settle(source_at, target_at, found), step_at)
     prefixes = _Prefixes(scores, tokenizer, written, progress)
     codes = _codes(rule, written, found, prefixes)
     counts = _counts(codes)

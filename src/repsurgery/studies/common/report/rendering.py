@@ -8,7 +8,7 @@ from typing import Any
 
 from repsurgery.errors import MissingExtraError
 
-__all__ = ["markdown_item", "markdown_text", "render"]
+__all__ = ["markdown_item", "markdown_text", "printable", "render"]
 
 
 def render(template: str, **values: Any) -> str:
@@ -73,7 +73,12 @@ def _data_uri(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
+def printable(text: str) -> str:
+    """Return ``text`` with control characters and lone surrogates replaced; newlines and tabs stay."""
+    return "".join("�" if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" else c for c in text)
+
+
 def _visible(text: str) -> str:
-    """Return ``text`` with control characters replaced, and a placeholder for a text that is empty or only spaces."""
-    shown = "".join("�" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
+    """Return ``text`` as `printable` does, and a placeholder for a text that is empty or only spaces."""
+    shown = printable(text)
     return shown if shown.strip() else "(nothing)"

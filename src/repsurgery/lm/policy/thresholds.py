@@ -1,0 +1,39 @@
+"""Thresholds that follow from the scores themselves, where nobody can state them beforehand."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["AUTO", "Threshold", "settle"]
+
+AUTO = "auto"
+Threshold = float | Literal["auto"]
+"""A score, or "auto" for one that `settle` chooses."""
+ENOUGH = 20
+"""Texts that an automatic threshold leaves in its class, if half of all texts are so many."""
+
+
+def settle(source_at: Threshold, target_at: Threshold, scores: Sequence[float | None]) -> tuple[float, float]:
+    """Return ``source_at`` and ``target_at`` as numbers, chosen from the ``scores`` of all texts where they are "auto".
+
+    Scores are probabilities of the source. The fifth of the texts with the highest scores is in the class "source";
+    but no text below .5, and every text from .9 on. The fifth with the lowest scores is in the class "target"; but no
+    text above .5, and every text up to .1. A class that would have fewer than `ENOUGH` texts takes so many of the most
+    extreme ones.
+
+    Guarantees
+    ----------
+    No text belongs to both classes (test_automatic_thresholds_separate_the_classes).
+    """
+    known = np.sort([score for score in scores if score is not None])
+    # without texts there is nothing to choose from, and the caller reports that
+    known = known if len(known) else np.array([0.0, 1.0])
+    enough = max(1, min(ENOUGH, len(known) // 2))
+    highest = min(float(np.clip(np.quantile(known, 0.8), 0.5, 0.9)), float(known[-enough]))
+    lowest = max(float(np.clip(np.quantile(known, 0.2), 0.1, 0.5)), float(known[enough - 1]))
+    if source_at != AUTO:
+        return source_at, min(lowest, float(np.nextafter(source_at, -np.inf))) if target_at == AUTO else target_at
+    source = max(highest, float(np.nextafter(target_at, np.inf))) if target_at != AUTO else highest
+    # two automatic thresholds that meet: the one that was moved to have enough texts gives way
+    return source, min(lowest, float(np.nextafter(source, -np.inf))) if target_at == AUTO else target_at

@@ -1,0 +1,1 @@
+"""Choose a steering for a concept at a stated price: search, confirmation, and a lock that reproduces the result."""

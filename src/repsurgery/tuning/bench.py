@@ -1,0 +1,221 @@
+"""Measurements of a steering: what the model writes under it, how it is judged, and what it costs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from repsurgery import lm
+from repsurgery.arrays import Vector
+from repsurgery.checkpoint import journal_of, keyed_folder
+from repsurgery.datasets import Documents
+from repsurgery.errors import NonFiniteError
+from repsurgery.lm.generate.generate import Generation
+from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
+from repsurgery.lm.policy.scores import Scores
+from repsurgery.lm.policy.writing import write
+from repsurgery.lm.twins import Twin, each
+from repsurgery.metrics import Mean, paired_bootstrap
+from repsurgery.steering.function import SteeringFunction
+from repsurgery.tuning.plan import Plan
+
+__all__ = ["Bench", "Effect", "Measure", "Placed", "effect_of"]
+
+Measure = Literal["share", "mean"]
+"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
+PART = 12
+"""Prompts that one core continues at a time."""
+WINDOW = 512
+"""Tokens of WikiText that are read at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A steering function at a site and a strength."""
+
+    function: SteeringFunction
+    site: str
+    strength: float
+
+    @property
+    def key(self) -> str:
+        """A text that differs between different steerings."""
+        return f"{self.function.digest()}|{self.site}|{self.strength!r}"
+
+    def scaled(self, factor: float) -> "Placed":
+        """Return the same function at another strength, rounded so that it can be written down."""
+        return replace(self, strength=float(f"{self.strength * factor:.6g}"))
+
+    @property
+    def steering(self) -> dict[str, SteeringFunction]:
+        """The form that `lm.steer` and `lm.generate` take; all positions are steered."""
+        return {self.site: self.function.with_origin(site=self.site, strength=self.strength, positions="all")}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The measure of the base and under a steering, and their difference with a 95 % interval and sign-flip test.
+
+    Attributes
+    ----------
+    base, steered : float
+    value, low, high : float
+        Steered − base; negative is good.
+    p : float
+        Of the test that swaps the two values of each prompt at random.
+    prompts : int
+    """
+
+    base: float
+    steered: float
+    value: float
+    low: float
+    high: float
+    p: float
+    prompts: int
+
+    def to_dict(self) -> dict[str, float]:
+        """Return value, bounds and p-value by name."""
+        return {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
+
+
+def effect_of(base: Vector, steered: Vector) -> Effect:
+    """Return the effect from one value for each prompt, (n,) each, without and with steering."""
+    found = paired_bootstrap(
+        {"base": Mean(base), "steered": Mean(steered)}, len(base), reference="base", resamples=2000
+    )
+    before, after = found["base"].estimate.value, found["steered"]
+    difference, p = after.difference, after.p_value
+    assert difference is not None and p is not None
+    return Effect(before, after.estimate.value, difference.value, difference.low, difference.high, p, len(base))
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """The model on all cores, the judges and the documents; everything measured is stored in ``work``.
+
+    Attributes
+    ----------
+    pair : sequence of Twin
+    judge : scorer
+    plan : Plan
+    measure : {"share", "mean"}
+    seed : int
+    work : path
+    documents : Documents or None
+        WikiText; None where it is not available.
+    """
+
+    pair: Sequence[Twin]
+    judge: Any
+    plan: Plan
+    measure: Measure
+    seed: int
+    work: Path
+    documents: Documents | None = None
+    _scores: dict[str, Scores] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Digests of the model and its tokenizer."""
+        twin = self.pair[0]
+        return {"model": fingerprint(twin.model), "tokenizer": tokenizer_fingerprint(twin.tokenizer)}
+
+    def written(self, prompts: Sequence[str], placed: Placed | None, *, samples: int | None = None) -> list[Generation]:
+        """Return the continuations of ``prompts``, in order; equal noise with and without steering.
+
+        They are stored for each prompt, and never written twice.
+        """
+        sampling = {"max_new_tokens": self.plan.tokens, "seed": self.seed}
+        identity = {**self.identity, **sampling, "steering": None if placed is None else placed.key}
+        folder = keyed_folder(self.work / "written", identity)
+        steering = None if placed is None else placed.steering
+
+        samples = samples or self.plan.samples
+        cores = len(self.pair)
+        count = cores * math.ceil(len(prompts) / (cores * PART))
+        parts = [(start, prompts[start::count]) for start in range(count) if prompts[start::count]]
+
+        def run(twin: Twin, part: tuple[int, Sequence[str]]) -> list[Generation]:
+            how: dict[str, Any] = {"steering": steering, "batch_size": PART * samples, "progress": False, **sampling}
+            return write(twin.model, twin.tokenizer, part[1], samples, folder=folder, **how)
+
+        rows = each(run, parts, self.pair)
+        found = [
+            replace(g, index=start + count * g.index) for (start, _), row in zip(parts, rows, strict=True) for g in row
+        ]
+        return sorted(found, key=lambda g: (g.index, g.sample))
+
+    def values(self, generations: Sequence[Generation], judge: Any = None) -> Vector:
+        """Return the measure of each prompt, (n,); a continuation without anything to score counts 0."""
+        scores = self.scores(generations, judge)
+        judged = [float(s >= 0.5) if self.measure == "share" else s for s in scores]
+        by_prompt: dict[int, list[float]] = {}
+        for g, value in zip(generations, judged, strict=True):
+            by_prompt.setdefault(g.index, []).append(value)
+        return np.array([np.mean(by_prompt[index]) for index in sorted(by_prompt)])
+
+    def scores(self, generations: Sequence[Generation], judge: Any = None) -> list[float]:
+        """Return the score of each continuation; 0 where there is nothing to score."""
+        one = self.judge if judge is None else judge
+        store = self._scores.setdefault(one.digest, Scores(one, self.work))
+        return [score or 0.0 for score in store.of([g.text for g in generations], progress=False)]
+
+    def effect(self, prompts: Sequence[str], placed: Placed, judge: Any = None) -> Effect:
+        """Return the effect on ``prompts``."""
+        base, steered = (self.values(self.written(prompts, one), judge) for one in (None, placed))
+        return effect_of(base, steered)
+
+    def kl(self, prompts: Sequence[str], placed: Placed) -> float:
+        """Return KL(base ‖ steered) in nats, the mean over all tokens of the base's continuations of ``prompts``.
+
+        Infinite where the steered states leave the number range of the model.
+        """
+        generations = [g for g in self.written(prompts, None) if g.tokens]
+        facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
+        journal = journal_of(self.work / "prices", "kl", facts)
+        if placed.key not in journal:
+            journal.note({placed.key: self._kl(generations, placed)})
+        return math.inf if journal[placed.key] is None else float(journal[placed.key])
+
+    def _kl(self, generations: Sequence[Generation], placed: Placed) -> float | None:
+        def run(twin: Twin, part: Sequence[Generation]) -> list[float]:
+            how: dict[str, Any] = {"direction": "base-steered", "batch_size": 16, "progress": False}
+            found = lm.kl_divergence(twin.model, twin.tokenizer, part, placed.steering, **how)
+            return [value for one in found for value in one.values]
+
+        cores = len(self.pair)
+        try:
+            parts = each(run, [generations[i::cores] for i in range(cores) if generations[i::cores]], self.pair)
+        except NonFiniteError:
+            return None
+        return float(np.mean([value for part in parts for value in part]))
+
+    def wikitext_ratio(self, placed: Placed, documents: int | None = None) -> float | None:
+        """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
+
+        ``documents`` limits it to so many documents.
+        """
+        if self.documents is None:
+            return None
+        chosen = self.documents.first(documents) if documents is not None else self.documents
+        journal = journal_of(self.work / "prices", "wikitext", {**self.identity, "documents": chosen.digest})
+        missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
+        if missing:
+            twin = self.pair[0]
+            found = lm.document_perplexity(
+                twin.model,
+                twin.tokenizer,
+                chosen.detokenised,
+                {key: None if one is None else one.steering for key, one in missing.items()},
+                words=chosen.words,
+                bytes=chosen.bytes,
+                max_length=WINDOW,
+                progress=False,
+            )
+            journal.note({key: one.word_perplexity for key, one in found.items()})
+        return float(journal[placed.key]) / float(journal["base"])

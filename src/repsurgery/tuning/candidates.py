@@ -1,0 +1,96 @@
+"""Candidates: the settings among which a search chooses."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+__all__ = ["METHODS_OF_PAPER", "SPACE", "Candidate", "candidates", "canonical"]
+
+Method = Literal["mean", "mimic", "leace", "natural", "natural-mean"]
+Fit = Literal["texts", "on-policy", "steps"]
+Scope = Literal["all", "gate", "soft"]
+
+SPACE: dict[str, list[Any]] = {
+    "method": ["mean", "mimic", "leace", "natural", "natural-mean"],
+    "fit": ["texts", "on-policy", "steps"],
+    "shrinkage": ["none", "pooled", "pooled 0.5", "pooled 0.8"],
+    "scope": ["all", "gate", "soft"],
+    "damping": [0.1, 0.3, 1.0],
+}
+"""The values of every choice besides the site, which depends on the model."""
+METHODS_OF_PAPER = ("mean", "mimic", "leace")
+"""Mean matching, MiMiC and LEACE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One setting.
+
+    Attributes
+    ----------
+    site : str
+    method : {"mean", "mimic", "leace", "natural", "natural-mean"}
+        "natural-mean" is the sum of the natural shift and the difference of the means at equal prices.
+    fit : {"texts", "on-policy", "steps"}
+        What means and covariances are fitted on: every token of the labelled texts; every step of the model's own
+        texts, labelled by the score of the text; or the same steps, each labelled by its own credit.
+    shrinkage : {"none", "pooled", "pooled 0.5", "pooled 0.8"}
+        Of MiMiC; "pooled" chooses its alpha itself.
+    scope : {"all", "gate", "soft"}
+        Which steps are steered: all, those that a gate assigns to the source, or each as strongly as the gate says.
+    damping : float
+        Of the natural shift.
+    price : float
+        The share of the budget that it may cost.
+    """
+
+    site: str
+    method: Method
+    fit: Fit
+    shrinkage: str = "none"
+    scope: Scope = "all"
+    damping: float = 0.3
+    price: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """All that distinguishes it from other candidates, in words."""
+        plain = canonical(self)
+        extras = [
+            *([f"shrinkage {plain.shrinkage}"] if plain.method == "mimic" else []),
+            *([f"damping {plain.damping:g}"] if plain.is_natural and plain.damping != 0.3 else []),
+            *([] if plain.scope == "all" else [{"gate": "gated", "soft": "softly gated"}[plain.scope]]),
+            *([] if plain.price == 1 else [f"{plain.price:g} of the price"]),
+        ]
+        return ", ".join([f"{plain.method} on {plain.fit} at {plain.site}", *extras])
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether it needs gradients of the credit."""
+        return self.method.startswith("natural")
+
+
+def canonical(candidate: Candidate) -> Candidate:
+    """Return the candidate with the values that its method ignores set to one value, so that equal ones are equal."""
+    c = candidate
+    return replace(
+        c,
+        fit="on-policy" if c.method == "natural" else c.fit,
+        shrinkage=c.shrinkage if c.method == "mimic" else "none",
+        damping=c.damping if c.is_natural else 0.3,
+        # LEACE is one map for every class, and a gate would take its guarantee away
+        scope="all" if c.method == "leace" else c.scope,
+    )
+
+
+def candidates(sites: Sequence[str], fits: Sequence[Fit]) -> Iterator[Candidate]:
+    """Yield the settings to begin with, for all steps; gates are tried behind the best of them."""
+    seen = set()
+    shrinkages = {"mimic": ("pooled", "pooled 0.5", "pooled 0.8")}
+    for site, method, fit in product(sites, SPACE["method"], fits):
+        for shrinkage in shrinkages.get(method, ("none",)):
+            one = canonical(Candidate(site, method, fit, shrinkage))
+            if one not in seen and (one.fit in fits):
+                seen.add(one)
+                yield one

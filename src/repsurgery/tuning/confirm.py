@@ -1,0 +1,93 @@
+"""The confirmation: the winner on prompts that took no part in fits or choices."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from repsurgery.tuning.bench import Bench, Effect, Placed
+from repsurgery.tuning.race import HEADROOM
+
+__all__ = ["Confirmed", "Pair", "confirm"]
+
+PAIRS = 12
+"""Texts that are shown side by side."""
+DOCUMENTS = 20
+"""Documents of WikiText on which the price is confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One continuation without and with steering, drawn with the same noise, and the judge's scores."""
+
+    prompt: str
+    base: str
+    steered: str
+    base_score: float
+    steered_score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Confirmed:
+    """What was measured on the confirmation prompts.
+
+    Attributes
+    ----------
+    placed : Placed
+        At the strength whose price meets the budget on these prompts.
+    effect : Effect
+    kl : float
+    wikitext_ratio : float or None
+    others : tuple of (scorer, Effect)
+    pairs : tuple of Pair
+    """
+
+    placed: Placed
+    effect: Effect
+    kl: float
+    wikitext_ratio: float | None
+    others: tuple[tuple[Any, Effect], ...]
+    pairs: tuple[Pair, ...]
+
+
+def confirm(
+    bench: Bench,
+    prompts: Sequence[str],
+    placed: Placed,
+    *,
+    budget: float,
+    wikitext: float | None,
+    others: Sequence[Any] = (),
+) -> Confirmed:
+    """Measure a steering on ``prompts``.
+
+    The price is measured first, along the base's own texts and on WikiText, and the strength is lowered where it
+    exceeds the budget. The judge has no part in this, so that the effect stays one of prompts that chose nothing.
+
+    Guarantees
+    ----------
+    The confirmed price meets the budget (test_the_confirmed_price_meets_the_budget).
+    """
+    while (kl := bench.kl(prompts, placed)) > budget:
+        placed = placed.scaled(math.sqrt(HEADROOM * budget / kl) if math.isfinite(kl) else 0.25)
+    documents = None if bench.documents is None else min(DOCUMENTS, len(bench.documents))
+    ratio = bench.wikitext_ratio(placed, documents)
+    while wikitext is not None and ratio is not None and ratio > wikitext:
+        placed = placed.scaled(math.sqrt(HEADROOM * math.log(wikitext) / math.log(ratio)))
+        ratio, kl = bench.wikitext_ratio(placed, documents), bench.kl(prompts, placed)
+    effect = bench.effect(prompts, placed)
+    by_others = tuple((other, bench.effect(prompts, placed, other)) for other in others)
+    return Confirmed(placed, effect, kl, ratio, by_others, _pairs(bench, prompts, placed))
+
+
+def _pairs(bench: Bench, prompts: Sequence[str], placed: Placed) -> tuple[Pair, ...]:
+    """Return, of the prompts with the highest scores, the continuation that has it, without and with steering.
+
+    The choice depends on the base's texts alone, so that it does not favour the steering.
+    """
+    base, steered = bench.written(prompts, None), bench.written(prompts, placed)
+    rows = zip(base, steered, bench.scores(base), bench.scores(steered), strict=True)
+    pairs: dict[int, Pair] = {}
+    for before, after, score, then in sorted(rows, key=lambda row: -row[2]):
+        pairs.setdefault(before.index, Pair(before.prompt, before.text, after.text, score, then))
+    return tuple(pairs.values())[:PAIRS]

@@ -1,0 +1,224 @@
+"""What every candidate is fitted from, read once for all sites together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repsurgery import lm
+from repsurgery.arrays import Label, Matrix
+from repsurgery.datasets import LabelledTexts
+from repsurgery.errors import DataError
+from repsurgery.lm.generate.generate import Generation
+from repsurgery.lm.policy.credit import prefix_scores
+from repsurgery.lm.policy.on_policy import OnPolicy
+from repsurgery.lm.policy.scores import Scores
+from repsurgery.lm.twins import Twin, each
+from repsurgery.moments import ClassMoments
+from repsurgery.price import Fisher
+from repsurgery.tuning.plan import Plan
+
+__all__ = ["Evidence", "Half", "gather"]
+
+SPREAD = 0.3
+"""Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Half:
+    """What the model wrote after one half of the writing prompts, by site.
+
+    Attributes
+    ----------
+    moments : mapping of fit to mapping of site to ClassMoments
+        Of "on-policy" and "steps"; a fit is absent where too few texts are of one class.
+    gradients : mapping of site to (prompts, d) array
+        Of the credit; empty where fewer than two prompts have continuations that differ in score.
+    fishers : mapping of site to Fisher
+    steps : mapping of site to (n, d) array
+        States of some unsteered steps, on which steerings are priced.
+    scores : list of float or None
+        Of all continuations.
+    notes : tuple of str
+        What could not be fitted, and why.
+    """
+
+    moments: Mapping[str, Mapping[str, ClassMoments]]
+    gradients: Mapping[str, Matrix]
+    fishers: Mapping[str, Fisher]
+    steps: Mapping[str, NDArray[np.float32]]
+    scores: list[float | None]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """The labelled texts by site, and both halves of what the model wrote.
+
+    Attributes
+    ----------
+    source, target : str
+    texts : mapping of site to ClassMoments
+        Empty without labelled texts.
+    halves : pair of Half
+    """
+
+    source: str
+    target: str
+    texts: Mapping[str, ClassMoments]
+    halves: tuple[Half, Half]
+
+    @property
+    def fits(self) -> list[str]:
+        """The fits for which there are moments of both halves."""
+        own = [name for name in ("on-policy", "steps") if all(name in half.moments for half in self.halves)]
+        return [*(["texts"] if self.texts else []), *own]
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether both halves have gradients."""
+        return all(len(half.gradients) for half in self.halves)
+
+    def moments(self, fit: str, site: str, *, halves: Sequence[int] = (0, 1)) -> ClassMoments:
+        """Return the class moments of a fit, of both halves or of one."""
+        if fit == "texts":
+            return self.texts[site]
+        first, *rest = (self.halves[i].moments[fit][site] for i in halves)
+        return sum(rest, first)
+
+    def gradients(self, site: str, *, halves: Sequence[int] = (0, 1)) -> Matrix:
+        """Return the gradients of the credit, one row for each prompt."""
+        return np.concatenate([self.halves[i].gradients[site] for i in halves])
+
+    def fisher(self, site: str) -> Fisher:
+        """Return the Fisher matrix of both halves."""
+        return self.halves[0].fishers[site] + self.halves[1].fishers[site]
+
+    def steps(self, site: str) -> NDArray[np.float32]:
+        """Return states (n, d) of unsteered steps."""
+        return np.concatenate([half.steps[site] for half in self.halves])
+
+
+def gather(
+    pair: Sequence[Twin],
+    texts: LabelledTexts | None,
+    folds: Sequence[Sequence[str]],
+    labeller: Any,
+    *,
+    source: str,
+    target: str,
+    sites: Sequence[str],
+    plan: Plan,
+    seed: int,
+    work: Path,
+    progress: bool,
+) -> Evidence:
+    """Read the texts, let the model write, and return what candidates are fitted from; interrupted work is resumed."""
+
+    def read_texts(twin: Twin) -> Mapping[str, ClassMoments]:
+        assert texts is not None
+        return lm.class_moments(
+            twin.model,
+            twin.tokenizer,
+            texts.texts,
+            list[Label](texts.labels),
+            sites=list(sites),
+            pooling="all",
+            groups=texts.texts,
+            progress=False,
+            work_dir=work / "texts",
+        )
+
+    def half(number: int, twin: Twin) -> Half:
+        # a folder each, because both halves are written at the same time
+        return _half(
+            twin,
+            folds[number],
+            labeller,
+            (source, target),
+            sites,
+            plan,
+            seed,
+            work / f"half-{number}",
+            progress=progress,
+        )
+
+    jobs: list[Any] = [partial(half, 0), partial(half, 1), *([] if texts is None else [read_texts])]
+    first, second, *rest = each(lambda twin, job: job(twin), jobs, pair)
+    return Evidence(source, target, rest[0] if rest else {}, (first, second))
+
+
+def _half(
+    twin: Twin,
+    prompts: Sequence[str],
+    labeller: Any,
+    labels: tuple[str, str],
+    sites: Sequence[str],
+    plan: Plan,
+    seed: int,
+    work: Path,
+    *,
+    progress: bool,
+) -> Half:
+    how: dict[str, Any] = {
+        **{"sites": list(sites), "samples": plan.writing_samples, "max_new_tokens": plan.tokens, "seed": seed},
+        **{"source_at": "auto", "target_at": "auto", "progress": progress, "work_dir": work},
+    }
+    own = lm.on_policy(twin.model, twin.tokenizer, prompts, labeller, **how)
+    moments, notes = {"on-policy": _renamed(own, labels)}, []
+    telling = _telling(own)
+    gradients: Mapping[str, Matrix] = {}
+    if len({g.index for g in telling}) >= 2:
+        prefixes = prefix_scores(Scores(labeller, work), twin.tokenizer, telling, progress=progress)
+        credits_ = [np.diff(row) for row in prefixes]
+        gradients = lm.credit_gradients(
+            twin.model, twin.tokenizer, telling, credits_, sites=list(sites), progress=progress, work_dir=work
+        )
+        asked = dict.fromkeys(g.prompt for g in telling)
+        try:
+            steps = lm.on_policy(twin.model, twin.tokenizer, list(asked), labeller, credit="step", **how)
+            moments["steps"] = _renamed(steps, labels)
+        except DataError as error:
+            notes.append(f"No fit on steps: {error}")
+    else:
+        notes.append("The continuations of fewer than two prompts differ in score, so no step can be credited.")
+    some = _spread_out(own.generations, plan.priced // 2)
+    fishers = lm.fisher(
+        *(twin.model, twin.tokenizer, some),
+        sites=list(sites),
+        samples=plan.draws,
+        seed=seed,
+        progress=progress,
+        work_dir=work,
+    )
+    states = {
+        site: np.concatenate(lm.states_along(twin.model, twin.tokenizer, some, site=site, progress=False))
+        for site in sites
+    }
+    return Half(moments, gradients, fishers, states, own.scores, tuple(notes))
+
+
+def _renamed(own: OnPolicy, labels: tuple[str, str]) -> dict[str, ClassMoments]:
+    names: tuple[str, str] = ("source", "target")
+    return {
+        site: ClassMoments({label: moments[name] for label, name in zip(labels, names, strict=True)})
+        for site, moments in own.items()
+    }
+
+
+def _telling(own: OnPolicy) -> list[Generation]:
+    """Return the continuations of the prompts whose highest and lowest score differ by `SPREAD` at least."""
+    by_prompt: dict[int, list[float]] = {}
+    for g, score in zip(own.generations, own.scores, strict=True):
+        by_prompt.setdefault(g.index, []).append(score or 0.0)
+    return [g for g in own.generations if np.ptp(by_prompt[g.index]) >= SPREAD and g.tokens]
+
+
+def _spread_out(generations: Sequence[Generation], most: int) -> list[Generation]:
+    """Return about ``most`` generations, evenly distributed, that have at least one token."""
+    written = [g for g in generations if g.tokens]
+    return written[:: max(1, len(written) // max(most, 1))]

@@ -1,0 +1,121 @@
+"""What a search is given: texts, prompts, documents and a budget, checked before any work is done."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from repsurgery.checkpoint import digest
+from repsurgery.datasets import (
+    Documents,
+    LabelledTexts,
+    load_courtesy,
+    load_provoking_prompts,
+    load_wikitext2,
+    read_table,
+)
+from repsurgery.errors import DataError, MissingExtraError, ParameterError
+from repsurgery.lm.sites.names import resolve_site, site_names
+from repsurgery.price.fisher import check_budget
+from repsurgery.workflows.on_policy import read_prompts
+
+__all__ = ["Budget", "Prompts", "Texts", "choose_sites", "find_documents", "find_prompts", "find_texts"]
+
+COURTESY = "courtesy"
+PROVOKING = "provoking"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The highest price: KL(base ‖ steered) in nats per token, and the ratio of WikiText perplexities or None."""
+
+    kl: float
+    wikitext: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kl", check_budget(self.kl))
+        ratio = self.wikitext
+        if ratio is not None and not (isinstance(ratio, int | float) and 1 < ratio < math.inf):
+            raise ParameterError(
+                f"wikitext is {ratio!r}; it must be a ratio of perplexities above 1, such as 1.05 for at most 5 % more."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Labelled texts; ``place`` says where they came from: a path with its columns, or the name of embedded ones."""
+
+    texts: LabelledTexts
+    place: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Prompts, and where they came from."""
+
+    prompts: tuple[str, ...]
+    place: dict[str, Any]
+
+
+def find_texts(texts: Any, *, text: str = "text", label: str = "label") -> Texts | None:
+    """Return the texts of a table, the embedded corpus "courtesy", or given `LabelledTexts`."""
+    if texts is None:
+        return None
+    if isinstance(texts, LabelledTexts):
+        found, path, name = texts, None, None
+    elif os.fspath(texts) == COURTESY:
+        found, path, name = load_courtesy(), None, COURTESY
+    else:
+        found, path, name = read_table(texts, text=text, label=label), str(Path(texts).absolute()), None
+    return Texts(found, {"path": path, "name": name, "text": text, "label": label, "digest": found.digest})
+
+
+def find_prompts(prompts: Any) -> Prompts:
+    """Return the lines of a file, the embedded prompts "provoking", or given prompts."""
+    path, name = None, None
+    if prompts is None:
+        raise ParameterError(
+            "A search needs prompts for the model to continue. Give a text file with one on each line, or "
+            f"{PROVOKING!r} for those of this package."
+        )
+    if not isinstance(prompts, str | os.PathLike):
+        found = tuple(prompts)
+    elif os.fspath(prompts) == PROVOKING:
+        found, name = load_provoking_prompts(), PROVOKING
+    else:
+        found, path = tuple(read_prompts(prompts)), str(Path(prompts).absolute())
+    if not all(isinstance(prompt, str) for prompt in found):
+        raise ParameterError("prompts must be texts: a list of strings, or the name of a file.")
+    return Prompts(found, {"path": path, "name": name, "digest": digest(list(found))})
+
+
+def find_documents(wikitext: float | None, data_dir: str | os.PathLike[str] | None) -> tuple[Documents | None, str]:
+    """Return WikiText, or None and a note where it is neither on disk nor can be downloaded and no limit needs it."""
+    try:
+        return load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw"), ""
+    except (DataError, MissingExtraError) as error:
+        if wikitext is not None:
+            raise
+        return None, f"The ratio of WikiText perplexities was not measured. {error}"
+
+
+def choose_sites(model: nn.Module, depths: Sequence[float], sites: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the sites to consider: those that are named, or "final" and blocks at the given shares of the depth.
+
+    Raises
+    ------
+    SiteError
+        The model has no such site, or none that is known.
+    """
+    if sites is not None:
+        for site in sites:
+            resolve_site(model, site)
+        return tuple(dict.fromkeys(sites))
+    names = site_names(model)
+    blocks = [name for name in names if name.count(".") == 1 and name.startswith("layers.")]
+    chosen = [blocks[min(len(blocks) - 1, round(depth * len(blocks)))] for depth in depths if blocks]
+    return tuple(dict.fromkeys(["final", *reversed(chosen)]))

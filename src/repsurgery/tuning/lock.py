@@ -1,0 +1,106 @@
+"""The lock of a search: everything that its result follows from, so that it can be made again without searching."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from repsurgery.checkpoint import write_text
+from repsurgery.errors import DataError, FileFormatError, ParameterError
+from repsurgery.files import built_from
+from repsurgery.tuning.candidates import Candidate
+from repsurgery.tuning.plan import Plan
+
+__all__ = ["SCHEMA", "Lock", "candidate_of", "lock_path", "plan_of", "read_lock", "require_same", "write_lock"]
+
+SCHEMA = 1
+Lock = Mapping[str, Any]
+"""What a steering follows from, by the names in `LOCKED`."""
+LOCKED = {
+    **{"kind": str, "schema": int, "version": str, "model": str, "fingerprint": str, "source": str, "target": str},
+    **{"texts": (dict, type(None)), "prompts": dict, "scorer": (str, type(None)), "judge": str, "labeller": str},
+    **{"measure": str, "plan": dict, "sites": list, "seed": int, "kl": float, "wikitext": (float, type(None))},
+    **{"candidate": dict, "strength": float, "digest": str, "outcome": dict},
+}
+"""The type of each field."""
+
+
+def lock_path(out: str | os.PathLike[str]) -> Path:
+    """Return where the lock of the steering file ``out`` is written: kinder.safetensors has kinder.lock.json."""
+    return Path(out).with_suffix(".lock.json")
+
+
+def write_lock(lock: Lock, path: str | os.PathLike[str]) -> Path:
+    """Write a lock; paths of texts and prompts are stored relative to its folder."""
+    folder = Path(path).absolute().parent
+    stored = {**lock, "texts": _relative(lock["texts"], folder), "prompts": _relative(lock["prompts"], folder)}
+    return write_text(Path(path), json.dumps(stored, indent=1, sort_keys=True) + "\n")
+
+
+def read_lock(path: str | os.PathLike[str]) -> Lock:
+    """Return the lock in a file, with absolute paths.
+
+    Raises
+    ------
+    ParameterError
+        There is no such file.
+    FileFormatError
+        It is not a lock, or one of another version of the format.
+    """
+    file = Path(path)
+    try:
+        lock = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise ParameterError(
+            f"There is no lock file {path}. `repsurgery tune` writes one beside its output."
+        ) from error
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not a lock file: it is not JSON ({error}).") from error
+    if not isinstance(lock, dict) or lock.get("kind") != "tune-lock":
+        raise FileFormatError(f"{path} is not a lock file of `repsurgery tune`.")
+    if lock.get("schema") != SCHEMA:
+        raise FileFormatError(
+            f"{path} has the lock format {lock.get('schema')!r}; this repsurgery reads {SCHEMA}. Use the version "
+            f"{lock.get('version')} that wrote it."
+        )
+    wrong = [name for name, kind in LOCKED.items() if not isinstance(lock.get(name), kind)]
+    if wrong:
+        raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} is missing or has another type.")
+    folder = file.absolute().parent
+    return {**lock, "texts": _absolute(lock["texts"], folder), "prompts": _absolute(lock["prompts"], folder)}
+
+
+def candidate_of(lock: Lock) -> Candidate:
+    """Return the candidate that a lock names."""
+    with built_from("the candidate of the lock"):
+        return Candidate(**lock["candidate"])
+
+
+def plan_of(lock: Lock) -> Plan:
+    """Return the sizes that a lock states."""
+    with built_from("the sizes of the lock"):
+        return Plan(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in lock["plan"].items()}
+        )
+
+
+def require_same(name: str, found: str, wanted: str) -> None:
+    """Raise an error if an input is not the one of the lock."""
+    if found != wanted:
+        raise DataError(
+            f"The {name} differ from those of the lock (digest {found[:12]} instead of {wanted[:12]}). Give the "
+            f"original {name}, or run tune without --lock."
+        )
+
+
+def _relative(place: dict[str, Any] | None, folder: Path) -> dict[str, Any] | None:
+    if place is None or place.get("path") is None:
+        return place
+    return {**place, "path": Path(os.path.relpath(Path(place["path"]).absolute(), folder)).as_posix()}
+
+
+def _absolute(place: dict[str, Any] | None, folder: Path) -> dict[str, Any] | None:
+    if place is None or place.get("path") is None:
+        return place
+    return {**place, "path": str(folder / place["path"])}

@@ -1,0 +1,192 @@
+"""`Search`: the steps of a search, from the inputs to a confirmed steering."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from repsurgery.errors import DataError, SurgeryError
+from repsurgery.lm.twins import Twin
+from repsurgery.tuning.bench import Bench
+from repsurgery.tuning.candidates import Candidate, Fit, candidates
+from repsurgery.tuning.confirm import Confirmed, confirm
+from repsurgery.tuning.evidence import Evidence, gather
+from repsurgery.tuning.forms import Form, form_of
+from repsurgery.tuning.inputs import Budget
+from repsurgery.tuning.judges import Judges
+from repsurgery.tuning.prompts import PromptSplit
+from repsurgery.tuning.prune import Dropped, Pruned, prune
+from repsurgery.tuning.race import Race, Raced
+
+__all__ = ["Search"]
+
+DEARER = (4.0, 16.0)
+"""Prices, in budgets, at which the winner is measured where it shows no effect within the budget."""
+
+
+@dataclass(eq=False)
+class Search:
+    """One search: what it was given, and what its steps have found so far.
+
+    Attributes
+    ----------
+    bench : Bench
+    judges : Judges
+    split : PromptSplit
+    sites : tuple of str
+    budget : Budget
+    source, target : str
+    deadline : float
+        Of `time.monotonic`; no candidate begins that would not leave time for the confirmation.
+    announce : function of one text
+    """
+
+    bench: Bench
+    judges: Judges
+    split: PromptSplit
+    sites: tuple[str, ...]
+    budget: Budget
+    source: str
+    target: str
+    deadline: float
+    progress: bool
+    announce: Callable[[str], None]
+    evidence: Evidence = field(init=False)
+    pruned: Pruned = field(init=False)
+    race: Race = field(init=False)
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def pair(self) -> Sequence[Twin]:
+        """The model on all cores."""
+        return self.bench.pair
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Announce a step, and note how long it takes."""
+        self.announce(name)
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 1)
+
+    def gather(self) -> Evidence:
+        """Let the model write on the writing prompts, and read everything that candidates are fitted from."""
+        plan = self.bench.plan
+        with self.step(
+            f"writing: {len(self.split.writing)} prompts x {plan.writing_samples}, read at {len(self.sites)} sites"
+        ):
+            self.evidence = gather(
+                self.pair,
+                self.judges.texts,
+                self.split.folds,
+                self.judges.labeller,
+                source=self.source,
+                target=self.target,
+                sites=self.sites,
+                plan=plan,
+                seed=self.bench.seed,
+                work=self.bench.work / "evidence",
+                progress=self.progress,
+            )
+        self.notes += dict.fromkeys(note for half in self.evidence.halves for note in half.notes)
+        return self.evidence
+
+    def choose(self) -> Raced:
+        """Drop candidates by closed forms, race the others, and return the best one."""
+        with self.step("closed forms"):
+            fits: list[Fit] = self.evidence.fits
+            every = [c for c in candidates(self.sites, fits) if self.evidence.has_gradients or not c.is_natural]
+            self.pruned = prune(every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced)
+        self.announce(f"closed forms: {len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
+        if not self.pruned.forms:
+            reasons = "; ".join(f"{one.candidate.name}: {one.reason}" for one in self.pruned.dropped[:3])
+            raise DataError(f"No candidate is worth a measurement. {reasons} Give more prompts or texts.")
+        with self.step(f"race: {len(self.split.search)} prompts x {self.bench.plan.samples}"):
+            return self._raced()
+
+    def _raced(self) -> Raced:
+        folder = self.bench.work / "race"
+        self.race = Race(self.bench, self.split.search, self.budget.kl, self.budget.wikitext, folder, self.sites)
+        began = time.monotonic()
+        self.bench.written(self.split.search, None)
+        pace = (time.monotonic() - began) / len(self.split.search)
+        # the confirmation writes with and without steering, and as much again is kept for prices and judges
+        reserve = 4 * pace * len(self.split.confirmation)
+        queue = [*self.pruned.forms]
+        for number, form in enumerate(queue, 1):
+            if number > 1 and time.monotonic() > self.deadline - reserve:
+                self.notes.append(f"The time was up after {number - 1} of {len(queue)} candidates.")
+                break
+            self._run(form, f"{number} of {len(queue)}")
+        self._run_more(reserve)
+        best = self.race.best
+        assert best is not None
+        self._front(best, reserve)
+        return best
+
+    def _run_more(self, reserve: float) -> None:
+        """Try gates behind the best candidate, the methods of the paper, and what the sampler proposes."""
+        best = self.race.best
+        assert best is not None
+        gated = [self._gated(best.form.candidate, scope) for scope in ("soft", "gate")]
+        for form in (*gated, *self.pruned.paper):
+            if form is not None and time.monotonic() < self.deadline - reserve:
+                self._run(form, "further", stop_early=form not in self.pruned.paper)
+        dropped = {one.candidate for one in self.pruned.dropped}
+
+        def allowed(candidate: Candidate) -> bool:
+            fits = candidate.fit in self.evidence.fits
+            return candidate not in dropped and fits and (self.evidence.has_gradients or not candidate.is_natural)
+
+        proposed = self.race.proposals(allowed)
+        for number in range(self.bench.plan.proposals):
+            if time.monotonic() > self.deadline - reserve:
+                break
+            candidate = next(proposed, None)
+            if candidate is None:
+                break
+            form = self._formed(candidate)
+            if form is not None:
+                self._run(form, f"proposal {number + 1}")
+
+    def _gated(self, candidate: Candidate, scope: str) -> Form | None:
+        if "on-policy" not in self.evidence.fits or candidate.method == "leace":
+            return None
+        return self._formed(replace(candidate, scope=scope))  # type: ignore[arg-type]
+
+    def _formed(self, candidate: Candidate) -> Form | None:
+        try:
+            return form_of(candidate, self.evidence)
+        except SurgeryError as error:
+            self.pruned.dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
+            return None
+
+    def _front(self, best: Raced, reserve: float) -> None:
+        """Measure the best candidate at other prices: lower ones, and higher ones where it shows no effect."""
+        prices = [*self.bench.plan.prices, *(DEARER if best.effect.high >= 0 else ())]
+        for price in prices:
+            if time.monotonic() < self.deadline - reserve:
+                form = replace(best.form, candidate=replace(best.form.candidate, price=price))
+                self._run(form, f"at {price:g} of the price", stop_early=False)
+
+    def _run(self, form: Form, where: str, *, stop_early: bool = True) -> Raced:
+        raced = self.race.run(form, stop_early=stop_early)
+        best, e = self.race.best, raced.effect
+        stopped = "" if raced.finished else " (stopped early)"
+        so_far = "" if best is None else f"; best so far {best.effect.steered:.3f}"
+        self.announce(f"  {where}: {form.candidate.name}: {e.base:.3f} -> {e.steered:.3f}{stopped}{so_far}")
+        return raced
+
+    def confirm(self, best: Raced) -> Confirmed:
+        """Measure the winner on the confirmation prompts."""
+        prompts = self.split.confirmation
+        with self.step(f"confirmation: {len(prompts)} prompts x {self.bench.plan.samples}"):
+            return confirm(
+                self.bench,
+                prompts,
+                best.placed,
+                budget=self.budget.kl,
+                wikitext=self.budget.wikitext,
+                others=self.judges.others,
+            )

@@ -1,0 +1,196 @@
+"""`tune`: choose a steering for a concept at a stated price, and confirm it on prompts that took no part."""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import repsurgery as rs
+from repsurgery import lm
+from repsurgery.errors import ExtrapolationWarning, ParameterError
+from repsurgery.lm.load.folder import cache_root
+from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.lm.twins import one_thread_each, twins
+from repsurgery.steering.function import SteeringFunction
+from repsurgery.tuning.bench import Bench, Measure
+from repsurgery.tuning.inputs import Budget, choose_sites, find_documents, find_prompts, find_texts
+from repsurgery.tuning.judges import judges_of
+from repsurgery.tuning.lock import SCHEMA, Lock, lock_path, read_lock, write_lock
+from repsurgery.tuning.plan import Effort, Plan, make_plan
+from repsurgery.tuning.prompts import split_prompts
+from repsurgery.tuning.record import outcome_of, record_of
+from repsurgery.tuning.repeat import repeat
+from repsurgery.tuning.search import Search
+
+__all__ = ["Tuned", "tune"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """What `tune` returns.
+
+    Attributes
+    ----------
+    steering : SteeringFunction
+        With its origin (model, site, positions, strength) and its outcome (effect and price); `lm.generate` and
+        `lm.steer` use it as it is.
+    record : mapping or None
+        Everything that was measured, JSON-ready; None where a lock was repeated, because nothing was measured.
+    lock : mapping
+        What the steering follows from.
+    """
+
+    steering: SteeringFunction
+    record: Mapping[str, Any] | None
+    lock: Lock
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the steering to ``path``, and the lock beside it: kinder.safetensors has kinder.lock.json."""
+        rs.save(self.steering, path)
+        return write_lock(self.lock, lock_path(path))
+
+
+def tune(
+    texts: Any = None,
+    *,
+    source: str = "source",
+    target: str = "target",
+    prompts: Any = None,
+    model: str = DEFAULT_MODEL,
+    kl: float = 0.1,
+    wikitext: float | None = None,
+    scorer: Any = None,
+    others: Sequence[str] = (),
+    measure: Measure | None = None,
+    effort: Effort = "normal",
+    plan: Plan | None = None,
+    minutes: float | None = None,
+    sites: Sequence[str] | None = None,
+    text: str = "text",
+    label: str = "label",
+    seed: int = 0,
+    lock: Any = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+    announce: Callable[[str], None] = lambda line: None,
+) -> Tuned:
+    """Choose the steering of ``model`` from ``source`` to ``target`` with the greatest effect at a stated price.
+
+    The prompts are divided into three parts. The model continues the first without steering; candidates (site, method,
+    fit, shrinkage, scope) are fitted on what it writes and on the texts. Closed forms drop most of them: predicted
+    price, held-out slope, gain. The others are brought to the budget by their measured price, and race on the second
+    part with equal noise. The winner is confirmed on the third part, and only that figure is reported.
+
+    Parameters
+    ----------
+    texts : path, "courtesy", LabelledTexts or None
+        A table with a text and a label in each row, see `read_table`; None with a scorer.
+    source, target : str
+        The labels to steer from and to.
+    prompts : path, "provoking" or sequence of str
+        A text file with one prompt on each line, or the prompts.
+    model : str
+        See `lm.load`.
+    kl : float
+        The highest price: KL(base ‖ steered) in nats per token, over the base's own continuations.
+    wikitext : float or None
+        The highest ratio of WikiText perplexities, such as 1.05.
+    scorer : str, scorer or None
+        A name of `repsurgery.scorers`, or any scorer with name, version and digest, whose scores are probabilities of
+        the source. None trains a judge on half of the texts.
+    others : sequence of str
+        Names of further scorers that take no part and are reported beside the judge.
+    measure : {"share", "mean"} or None
+        The share of continuations with a score of at least .5, or the mean score; None is the share for a trained
+        judge and the mean for a scorer.
+    effort : {"quick", "normal", "thorough"}
+        How much is written and how many candidates are considered; see `EFFORTS`.
+    plan : Plan or None
+        Exact sizes instead of an effort.
+    minutes : float or None
+        No candidate begins that would not leave time for the confirmation. What is read and written before the race
+        depends on the effort alone.
+    sites : sequence of str or None
+        The sites to consider; None chooses by the effort.
+    text, label : str
+        The columns of the table.
+    seed : int
+    lock : path or None
+        A lock file: its steering is made again, without a search. The other arguments are those of the lock; texts and
+        prompts may be given where they have moved.
+    data_dir : path or None
+        The folder of WikiText; see `load_wikitext2`.
+    work_dir : path or None
+        Finished work is stored there, and the same call continues it; None is a folder in the cache.
+    progress : bool
+        Show progress bars.
+    announce : function of one text
+        Called with each step and each candidate, with the best one so far.
+
+    Guarantees
+    ----------
+    The confirmed price meets the budget (test_the_confirmed_price_meets_the_budget).
+    No prompt of the confirmation takes part in fits or choices (test_no_prompt_is_in_two_parts).
+    A lock makes the same steering bit for bit (test_a_lock_makes_the_same_steering).
+    An interrupted search repeats no finished candidate (test_an_interrupted_search_repeats_nothing).
+    """
+    began = time.monotonic()
+    work = cache_root() / "tune" if work_dir is None else Path(work_dir)
+    if lock is not None:
+        facts = read_lock(lock)
+        return Tuned(repeat(facts, texts, prompts, scorer, work, progress=progress, announce=announce), None, facts)
+    budget, plan = Budget(kl, wikitext), plan or make_plan(effort)
+    deadline = began + 60 * _check_minutes(minutes)
+    found_texts, found_prompts = find_texts(texts, text=text, label=label), find_prompts(prompts)
+    words = () if found_texts is None else found_texts.texts.texts
+    split = split_prompts(found_prompts.prompts, words, plan, seed=seed)
+    documents, note = find_documents(budget.wikitext, data_dir)
+    with one_thread_each(), warnings.catch_warnings():
+        # a price, not the geodesic, decides how far a map is followed
+        warnings.simplefilter("ignore", ExtrapolationWarning)
+        announce(f"model: {model}")
+        network, tokenizer = lm.load(model)
+        chosen_sites = choose_sites(network, plan.depths, sites)
+        judges = judges_of(
+            None if found_texts is None else found_texts.texts, scorer, others, source=source, target=target, seed=seed
+        )
+        if judges.facts["auc"] is not None:
+            announce(f"judge: {judges.facts['name']}, AUC {judges.facts['auc']:.3f} on texts that it never saw")
+        used = measure or ("share" if judges.facts["kind"] == "trained" else "mean")
+        bench = Bench(twins(network, tokenizer), judges.judge, plan, used, seed, work, documents)
+        search = Search(bench, judges, split, chosen_sites, budget, source, target, deadline, progress, announce)
+        search.notes += [note] if note else []
+        search.gather()
+        best = search.choose()
+        confirmed = search.confirm(best)
+        outcome = outcome_of(search, confirmed)
+        origin = lm.origin_of(
+            network,
+            site=best.placed.site,
+            strength=confirmed.placed.strength,
+            positions="all",
+            data=found_prompts.place["digest"],
+        )
+    steering = best.form.function.with_origin(origin).with_outcome(outcome)
+    facts: dict[str, Any] = {
+        **{"kind": "tune-lock", "schema": SCHEMA, "version": rs.__version__, "model": model},
+        **{"fingerprint": origin.fingerprint, "source": source, "target": target},
+        **{"texts": None if found_texts is None else found_texts.place, "prompts": found_prompts.place},
+        **{"scorer": scorer if isinstance(scorer, str) else None, "judge": judges.judge.digest},
+        **{"labeller": judges.labeller.digest, "measure": used, "plan": plan.to_dict(), "sites": list(chosen_sites)},
+        **{"seed": seed, "kl": budget.kl, "wikitext": budget.wikitext, "candidate": asdict(best.form.candidate)},
+        **{"strength": confirmed.placed.strength, "digest": steering.digest(), "outcome": outcome.to_dict()},
+    }
+    return Tuned(steering, record_of(search, best, confirmed, model), facts)
+
+
+def _check_minutes(minutes: float | None) -> float:
+    if minutes is None:
+        return 1e6
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes >= 0:
+        raise ParameterError(f"minutes is {minutes!r}; it must be a number of at least 0.")
+    return float(minutes)
