@@ -106,6 +106,6 @@ def test_sizes_and_efforts_are_checked():
     with pytest.raises(ParameterError, match=r"effort is 'slow'; it must be one of \['quick', 'normal', 'thorough'\]"):
         plan_of_effort("slow")
     for wrong in (0, -1, 1.5, True, "8"):
-        with pytest.raises(ParameterError, match="samples is .*; it must be a whole number of at least 1"):
+        with pytest.raises(ParameterError, match=r"samples is .*; it must be a whole number of at least 1"):
             replace(SMALL, samples=wrong)
     assert replace(SMALL, proposals=0).proposals == 0
