@@ -1,4 +1,4 @@
-"""`lm.kl_divergence` reads final states and runs the output layer where it counts; two whole passes are the reference."""
+"""`lm.kl_divergence` equals what two passes of the whole model give, and runs less of the model."""
 
 import math
 from dataclasses import replace

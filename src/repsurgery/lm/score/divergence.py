@@ -68,8 +68,9 @@ def kl_divergence(
 ) -> list[Divergence]:
     """Return the divergence between steered and base next-token distributions along each text, in order.
 
-    The base and the steered states are read in one pass each, and the output layer runs only at the positions that
-    count. A steering at "final" alone needs one pass: it is applied to the base states.
+    Base and steered states are read in a pass each, and the output layer runs only at the positions that count. A
+    steering at "final" alone needs one pass, because it can be applied to the base states. Inside an open block of
+    `steer`, and for models whose output is more than one layer, both passes run the whole model.
 
     Parameters
     ----------

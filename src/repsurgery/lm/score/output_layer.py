@@ -83,7 +83,7 @@ class OutputLayer:
         return torch.cat(parts)
 
     def divergences(self, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-        """Return KL(p ‖ q) (n,) in nats on the host; p are the predictions from final states rows (n, d), q from others."""
+        """Return KL(p ‖ q) (n,) in nats on the host: p as predicted from final states rows (n, d), q from others."""
         size = self._rows_at_once(2)
         parts = [
             divergences(self._logits(of_p), self._logits(of_q))
@@ -107,7 +107,7 @@ class OutputLayer:
 
 
 def divergences(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return KL(p ‖ q) (n,) in nats on the host; p are the predictions with logits (n, vocabulary), q those of others."""
+    """Return KL(p ‖ q) (n,) in nats on the host: p has the given logits (n, vocabulary), q has others."""
     log_p, log_q = (_wide(x).log_softmax(dim=-1) for x in (logits, others))
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1).cpu()
 
