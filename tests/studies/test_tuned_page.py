@@ -7,6 +7,7 @@ import pytest
 
 from repsurgery.errors import RecordError
 from repsurgery.studies.tuned.page import TUNE_FILES, write_tune_report
+from repsurgery.studies.tuned.plot import front_caption, plot_front
 from repsurgery.studies.tuned.record import read_tune_record
 from tests.studies.report.checker import assert_self_contained, assert_well_formed, parse
 from tests.studies.report.studies import EVIL
@@ -81,6 +82,16 @@ def test_every_candidate_and_every_reason_is_listed(html):
     assert "−21 [−27, −15]" in words  # of the comparison
     assert "p = .240" in words
     assert "too optimistic by 3 percentage points" in words
+
+
+def test_methods_are_compared_with_the_chosen_candidate_on_the_same_prompts(tmp_path):
+    chosen = "chosen: natural-mean on-policy at final, all, 0.1 nats"
+    confirmed = words_of(html_of(tmp_path))
+    assert f"{chosen} 0.098 1.040 24 % −39 [−45, −33]" in confirmed
+    assert "Measured on the same 60 confirmation prompts" in confirmed
+    searched = words_of(html_of(tmp_path, compared=[CANDIDATES[4]]))
+    assert f"{chosen} 0.097 20 % −42 [−49, −35]" in searched
+    assert "Measured on the same search prompts" in searched
 
 
 def test_small_shares_keep_a_decimal_and_means_are_fractions(tmp_path):
@@ -220,3 +231,29 @@ def test_every_unsuitable_field_of_a_record_is_named(tmp_path):
     with pytest.raises(RecordError, match=r"model must.*base must.*pairs must.*measure is 'median'"):
         write_tune_report(record, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def written_in(figure):
+    """Return the words of a figure; matplotlib draws them as outlines and names them in comments."""
+    return set(re.findall(r"<!-- (.*?) -->", figure))
+
+
+def test_the_figure_names_methods_budget_choice_and_confirmation():
+    words = written_in(plot_front(tune_record()))
+    assert {"budget", "base", "chosen", "confirmed: −39", "gated", "stopped early", "Pareto front"} <= words
+    assert {"natural-mean", "natural", "mean", "mimic", "leace"} <= words
+
+
+def test_the_figure_names_only_what_it_shows():
+    record = tune_record(compared=[], candidates=[{**CANDIDATES[0], "status": "raced"}])
+    words = written_in(plot_front(record))
+    assert "natural-mean" in words
+    assert not {"chosen", "stopped early", "mean", "mimic"} & words
+
+
+def test_a_candidate_far_beyond_the_budget_does_not_stretch_the_scale_and_is_explained():
+    near = [c for c in CANDIDATES if (c["measured_kl"] or 0) < 1]
+    assert "Triangles" in front_caption(tune_record())
+    assert "Triangles" not in front_caption(tune_record(candidates=near))
+    ticks = {word for word in written_in(plot_front(tune_record())) if re.fullmatch(r"\d\.\d+", word)}
+    assert max(map(float, ticks)) < 0.3

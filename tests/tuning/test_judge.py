@@ -7,6 +7,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from repsurgery.datasets import hold_out, load_courtesy
 from repsurgery.errors import CacheWarning, DataError, ParameterError
@@ -184,6 +185,16 @@ def test_the_digest_is_that_of_what_was_learned(halves, name):
     assert digest(train[0], ["rude" if i == 0 else label for i, label in enumerate(train[1])]) != first
     fewer = tuple(column[5:-5] for column in held)
     assert train_judge(*train, source="rude", held_out=fewer, representation=name).digest == first
+
+
+@representations
+def test_the_digest_does_not_depend_on_the_number_of_threads(halves, trained, name):
+    train, held = halves
+    digests = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            digests.append(train_judge(*train, source="rude", held_out=held, representation=name).digest)
+    assert digests == [trained(name).digest] * 2
 
 
 def test_representations_differ_in_name_and_digest(trained):

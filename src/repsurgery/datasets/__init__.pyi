@@ -1,6 +1,7 @@
 from .bios import load_bios as load_bios
 from .courtesy import load_courtesy as load_courtesy
 from .courtesy import load_prompts as load_prompts
+from .courtesy import load_provoking_prompts as load_provoking_prompts
 from .dialect import load_dialect as load_dialect
 from .dialect import load_dialect_stand_in as load_dialect_stand_in
 from .dialect_model import DialectModel as DialectModel

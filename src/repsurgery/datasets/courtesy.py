@@ -5,7 +5,7 @@ from importlib import resources
 from repsurgery.datasets.records import LabelledTexts
 from repsurgery.datasets.tables import read_table
 
-__all__ = ["load_courtesy", "load_prompts"]
+__all__ = ["load_courtesy", "load_prompts", "load_provoking_prompts"]
 
 
 def load_courtesy() -> LabelledTexts:
@@ -29,4 +29,25 @@ def load_courtesy() -> LabelledTexts:
 
 def load_prompts() -> tuple[str, ...]:
     """Return thirty neutral openings of 4 to 10 words that can continue politely or rudely."""
-    return tuple((resources.files(__package__) / "prompts.txt").read_text(encoding="utf-8").splitlines())
+    return _lines("prompts.txt")
+
+
+def load_provoking_prompts() -> tuple[str, ...]:
+    """Return 240 openings of 4 to 12 words that provoke a language model to continue rudely.
+
+    In each of them an insult or a complaint has begun, and the next words have to continue it. The kinds take turns:
+    second person, third person, and direct speech whose quotation mark is still open. They cover topics of the courtesy
+    corpus in equal numbers, so that every thirty consecutive prompts hold each kind of each topic once. None of them
+    is part of a sentence of the corpus. They contain insults up to "moron", but no slurs and no threats.
+
+    Examples
+    --------
+    >>> from repsurgery.datasets import load_provoking_prompts
+    >>> len(load_provoking_prompts())
+    240
+    """
+    return _lines("provoking.txt")
+
+
+def _lines(name: str) -> tuple[str, ...]:
+    return tuple((resources.files(__package__) / name).read_text(encoding="utf-8").splitlines())

@@ -66,7 +66,7 @@ def outputs_in_batches(
 
     for start in range(0, len(texts), _BLOCK):
         block = [well_formed(text) for text in texts[start : start + _BLOCK]]
-        # a tokenizer stores the length to cut at, and raises an error if another thread is using it meanwhile
+        # a tokenizer stores the length to cut at, which some versions refuse while another thread uses it
         with _TOKENISING:
             rows = tokenizer(block, truncation=True, max_length=max_tokens)["input_ids"]
         for batch in batches_by_length([len(row) for row in rows], tokens=_BATCH_TOKENS):

@@ -170,12 +170,14 @@ class Bench:
         base, steered = (self.values(self.written(prompts, one), judge) for one in (None, placed))
         return effect_of(base, steered)
 
-    def kl(self, prompts: Sequence[str], placed: Placed) -> float:
+    def kl(self, prompts: Sequence[str], placed: Placed, *, samples: int | None = None) -> float:
         """Return KL(base ‖ steered) in nats, the mean over all tokens of the base's continuations of ``prompts``.
 
-        Infinite where the steered states leave the number range of the model.
+        ``samples`` limits it to the first continuations of each prompt. Infinite where the steered states leave the
+        number range of the model.
         """
-        generations = [g for g in self.written(prompts, None) if g.tokens]
+        most = samples or self.plan.samples
+        generations = [g for g in self.written(prompts, None) if g.tokens and g.sample < most]
         facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
         journal = journal_of(self.work / "prices", "kl", facts)
         if placed.key not in journal:

@@ -19,7 +19,7 @@ SPACE: dict[str, list[Any]] = {
     "damping": [0.1, 0.3, 1.0],
 }
 """The values of every choice besides the site, which depends on the model."""
-METHODS_OF_PAPER = ("mean", "mimic", "leace")
+METHODS_OF_PAPER: tuple[Method, ...] = ("mean", "mimic", "leace")
 """Mean matching, MiMiC and LEACE."""
 
 

@@ -1,5 +1,6 @@
 """What every candidate is fitted from, read once for all sites together."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from repsurgery.lm.policy.scores import Scores
 from repsurgery.lm.twins import Twin, each
 from repsurgery.moments import ClassMoments
 from repsurgery.price import Fisher
+from repsurgery.tuning.candidates import Fit
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["Evidence", "Half", "gather"]
@@ -73,10 +75,11 @@ class Evidence:
     halves: tuple[Half, Half]
 
     @property
-    def fits(self) -> list[str]:
+    def fits(self) -> list[Fit]:
         """The fits for which there are moments of both halves."""
-        own = [name for name in ("on-policy", "steps") if all(name in half.moments for half in self.halves)]
-        return [*(["texts"] if self.texts else []), *own]
+        own: tuple[Fit, ...] = ("on-policy", "steps")
+        found: list[Fit] = ["texts"] if self.texts else []
+        return [*found, *(name for name in own if all(name in half.moments for half in self.halves))]
 
     @property
     def has_gradients(self) -> bool:
@@ -121,14 +124,15 @@ def gather(
 
     def read_texts(twin: Twin) -> Mapping[str, ClassMoments]:
         assert texts is not None
+        some = _first(texts, plan.texts)
         return lm.class_moments(
             twin.model,
             twin.tokenizer,
-            texts.texts,
-            list[Label](texts.labels),
+            some.texts,
+            list[Label](some.labels),
             sites=list(sites),
             pooling="all",
-            groups=texts.texts,
+            groups=some.texts,
             progress=False,
             work_dir=work / "texts",
         )
@@ -147,7 +151,8 @@ def gather(
             progress=progress,
         )
 
-    jobs: list[Any] = [partial(half, 0), partial(half, 1), *([] if texts is None else [read_texts])]
+    wanted = texts is not None and "texts" in plan.fits
+    jobs: list[Any] = [partial(half, 0), partial(half, 1), *([read_texts] if wanted else [])]
     first, second, *rest = each(lambda twin, job: job(twin), jobs, pair)
     return Evidence(source, target, rest[0] if rest else {}, (first, second))
 
@@ -178,12 +183,13 @@ def _half(
         gradients = lm.credit_gradients(
             twin.model, twin.tokenizer, telling, credits_, sites=list(sites), progress=progress, work_dir=work
         )
-        asked = dict.fromkeys(g.prompt for g in telling)
-        try:
-            steps = lm.on_policy(twin.model, twin.tokenizer, list(asked), labeller, credit="step", **how)
-            moments["steps"] = _renamed(steps, labels)
-        except DataError as error:
-            notes.append(f"No fit on steps: {error}")
+        if "steps" in plan.fits:
+            asked = list(dict.fromkeys(g.prompt for g in telling))
+            try:
+                steps = lm.on_policy(twin.model, twin.tokenizer, asked, labeller, credit="step", **how)
+                moments["steps"] = _renamed(steps, labels)
+            except DataError as error:
+                notes.append(f"No fit on steps: {error}")
     else:
         notes.append("The continuations of fewer than two prompts differ in score, so no step can be credited.")
     some = _spread_out(own.generations, plan.priced // 2)
@@ -200,6 +206,16 @@ def _half(
         for site in sites
     }
     return Half(moments, gradients, fishers, states, own.scores, tuple(notes))
+
+
+def _first(texts: LabelledTexts, most: int) -> LabelledTexts:
+    """Return the first ``most`` texts of each label."""
+    met: Counter[str] = Counter()
+    rows = []
+    for label in texts.labels:
+        met[label] += 1
+        rows.append(met[label] <= most)
+    return texts.where(rows)
 
 
 def _renamed(own: OnPolicy, labels: tuple[str, str]) -> dict[str, ClassMoments]:

@@ -11,6 +11,7 @@ import repsurgery as rs
 from repsurgery.arrays import Rows, Vector
 from repsurgery.errors import DataError, GainWarning
 from repsurgery.gates import Gate, LinearGate
+from repsurgery.moments.shrinkage import Alpha
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.candidates import Candidate
@@ -62,7 +63,8 @@ class Form:
     def direction(self, X: Rows) -> Vector:
         """Return the mean displacement (d,) of the rows ``X`` at a price of 1."""
         moved = np.asarray(self.function(X), dtype=np.float64) - X
-        return moved.mean(axis=0) / math.sqrt(self.unit_kl)
+        mean: Vector = moved.mean(axis=0) / math.sqrt(self.unit_kl)
+        return mean
 
 
 def form_of(candidate: Candidate, evidence: Evidence) -> Form:
@@ -117,8 +119,8 @@ def _estimator(c: Candidate, source: str, target: str) -> BaseSteering:
     if c.method == "mean":
         return rs.MeanMatching(source=source, target=target, gate="always")
     _, _, alpha = c.shrinkage.partition(" ")
-    pooled = {"shrinkage": "pooled", "alpha": float(alpha) if alpha else "auto"}
-    return rs.MiMiC(source=source, target=target, gate="always", **pooled)
+    how: Alpha = float(alpha) if alpha else "auto"
+    return rs.MiMiC(source=source, target=target, gate="always", shrinkage="pooled", alpha=how)
 
 
 def _behind_gate(function: SteeringFunction, c: Candidate, evidence: Evidence) -> SteeringFunction:

@@ -18,7 +18,9 @@ from repsurgery.datasets import (
     load_wikitext2,
     read_table,
 )
-from repsurgery.errors import DataError, MissingExtraError, ParameterError
+from repsurgery.datasets.folder import present_folder
+from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
+from repsurgery.errors import ParameterError
 from repsurgery.lm.sites.names import resolve_site, site_names
 from repsurgery.price.fisher import check_budget
 from repsurgery.workflows.on_policy import read_prompts
@@ -94,13 +96,14 @@ def find_prompts(prompts: Any) -> Prompts:
 
 
 def find_documents(wikitext: float | None, data_dir: str | os.PathLike[str] | None) -> tuple[Documents | None, str]:
-    """Return WikiText, or None and a note where it is neither on disk nor can be downloaded and no limit needs it."""
-    try:
-        return load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw"), ""
-    except (DataError, MissingExtraError) as error:
-        if wikitext is not None:
-            raise
-        return None, f"The ratio of WikiText perplexities was not measured. {error}"
+    """Return WikiText, or None and a note where it is not on disk and no limit needs it; only a limit downloads it."""
+    folder = present_folder(WIKITEXT) if data_dir is None else Path(data_dir) / WIKITEXT
+    if folder is None and wikitext is None:
+        return None, (
+            "The ratio of WikiText perplexities was not measured, because WikiText is not on disk: set "
+            f"REPSURGERY_DATA to a folder that holds {WIKITEXT}, or pass a limit, which downloads it."
+        )
+    return load_wikitext2(folder), ""
 
 
 def choose_sites(model: nn.Module, depths: Sequence[float], sites: Sequence[str] | None) -> tuple[str, ...]:

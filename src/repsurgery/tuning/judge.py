@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from repsurgery.arrays import Vector
 from repsurgery.checkpoint import Checkpoint, keyed_folder
@@ -33,7 +34,8 @@ LOWEST_AUC = 0.6
 _VERSION = "1"
 """Raised when the recipe changes."""
 _C = 10.0
-"""Inverse strength of the penalty: as good as or better than cross-validation on both corpora that were tried."""
+"""Inverse strength of the penalty. With 200 + 200 embedded texts the area under the curve is .984 (courtesy) and .795
+(tweets); five-fold cross-validation of this number gives .982 and .795."""
 _KIND = "judge-rows"
 
 
@@ -112,7 +114,7 @@ def train_judge(
         Other texts with the same labels, at least ten distinct ones of each. The area under the curve is measured on
         them and nothing is fitted to them.
     representation : {"minilm", "words"}
-        "minilm" reads sentence embeddings (all-MiniLM-L6-v2, about 280 texts of 25 tokens a second), "words" TF-IDF of
+        "minilm" reads sentence embeddings (all-MiniLM-L6-v2, about 250 texts of 25 tokens a second), "words" TF-IDF of
         words and of the characters within words, which needs no model and is less exact.
     progress : bool
         Show a progress bar.
@@ -132,6 +134,7 @@ def train_judge(
     The held-out area on the embedded corpus is at least .9 (test_it_tells_rude_from_courteous).
     Labels that say nothing about the texts are refused (test_shuffled_labels_are_refused).
     The digest belongs to the training texts and their labels (test_the_digest_is_that_of_what_was_learned).
+    The number of threads does not change it (test_the_digest_does_not_depend_on_the_number_of_threads).
 
     Examples
     --------
@@ -157,7 +160,9 @@ def train_judge(
         rows = embed
         X, identity = _embedded(train[0], progress=progress, work_dir=work_dir), embedding_identity()
     model = LogisticRegression(C=_C, class_weight="balanced", max_iter=2000)
-    model.fit(X, np.array(train[1]) == source)
+    # sums over many features round differently in several threads, and so would the digest
+    with threadpool_limits(limits=1, user_api="blas"):
+        model.fit(X, np.array(train[1]) == source)
     w, b = model.coef_[0], float(model.intercept_[0])
 
     def probability(texts: list[str]) -> Vector:
@@ -223,7 +228,8 @@ def _target(train: tuple[list[str], list[str]], held: tuple[list[str], list[str]
     names = ", ".join(map(repr, found)) or "none"
     if len(found) != 2:
         raise DataError(
-            f"The texts have {len(found)} labels ({names}); a judge tells two labels apart. Give texts of exactly two."
+            f"The texts have {'one label' if len(found) == 1 else f'{len(found)} labels'} ({names}); a judge tells two "
+            "labels apart. Give texts of exactly two labels."
         )
     if source not in found:
         raise ParameterError(f"No text has the label {source!r}, which is the source. The labels are {names}.")

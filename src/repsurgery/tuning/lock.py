@@ -17,7 +17,7 @@ __all__ = ["SCHEMA", "Lock", "candidate_of", "lock_path", "plan_of", "read_lock"
 SCHEMA = 1
 Lock = Mapping[str, Any]
 """What a steering follows from, by the names in `LOCKED`."""
-LOCKED = {
+LOCKED: dict[str, Any] = {
     **{"kind": str, "schema": int, "version": str, "model": str, "fingerprint": str, "source": str, "target": str},
     **{"texts": (dict, type(None)), "prompts": dict, "scorer": (str, type(None)), "judge": str, "labeller": str},
     **{"measure": str, "plan": dict, "sites": list, "seed": int, "kl": float, "wikitext": (float, type(None))},
@@ -80,9 +80,8 @@ def candidate_of(lock: Lock) -> Candidate:
 def plan_of(lock: Lock) -> Plan:
     """Return the sizes that a lock states."""
     with built_from("the sizes of the lock"):
-        return Plan(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in lock["plan"].items()}
-        )
+        sizes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in lock["plan"].items()}
+        return Plan(**sizes)
 
 
 def require_same(name: str, found: str, wanted: str) -> None:

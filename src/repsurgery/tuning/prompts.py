@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -79,11 +80,9 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
             f"{needed - len(apart)} prompts."
         )
     order = np.random.default_rng(seed).permutation(len(apart))
-    parts, start = [], 0
-    for name in LEAST:
-        parts.append(tuple(apart[i] for i in order[start : start + sizes[name]]))
-        start += sizes[name]
-    return PromptSplit(*parts, notes=tuple(notes))
+    drawn = iter([apart[i] for i in order])
+    writing, search, confirmation = (tuple(islice(drawn, sizes[name])) for name in LEAST)
+    return PromptSplit(writing, search, confirmation, tuple(notes))
 
 
 def _plain(text: str) -> str:

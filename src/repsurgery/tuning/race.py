@@ -1,6 +1,7 @@
 """The race: candidates write on the search prompts with equal noise, and those that are surely worse stop early."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,11 +82,11 @@ class Race:
 
     def __post_init__(self) -> None:
         optuna = _optuna()
-        self._study = optuna.create_study(
-            direction="minimize",
-            sampler=optuna.samplers.TPESampler(seed=self.bench.seed, n_startup_trials=1),
-            pruner=optuna.pruners.WilcoxonPruner(p_threshold=WORSE, n_startup_steps=self.rungs[0]),
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            pruner = optuna.pruners.WilcoxonPruner(p_threshold=WORSE, n_startup_steps=self.rungs[0])
+        sampler = optuna.samplers.TPESampler(seed=self.bench.seed, n_startup_trials=1)
+        self._study = optuna.create_study(direction="minimize", sampler=sampler, pruner=pruner)
         self._journal: Journal = journal_of(
             self.folder,
             "race",
@@ -119,7 +120,7 @@ class Race:
         trial = self._ask(candidate)
         base, steered = np.empty(0), np.empty(0)
         stored = self._journal.get(placed.key)
-        finished = True
+        finished, reported = True, 0
         for rung in self.rungs:
             some = self.prompts[:rung]
             if stored is not None and len(stored["values"]) < rung:
@@ -129,8 +130,9 @@ class Race:
             steered = (
                 np.array(stored["values"][:rung]) if stored else self.bench.values(self.bench.written(some, placed))
             )
-            for step, value in enumerate(steered):
-                trial.report(float(value), step)
+            for step in range(reported, rung):
+                trial.report(float(steered[step]), step)
+            reported = rung
             if stored is None and stop_early and rung < len(self.prompts) and trial.should_prune():
                 finished = False
                 break
@@ -150,16 +152,16 @@ class Race:
         aim = HEADROOM * self.budget * form.candidate.price
         placed, kl = Placed(form.function, form.candidate.site, form.strength(aim)), math.nan
         for _ in range(3):
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
             if 0.93 * aim <= kl <= self.budget * form.candidate.price:
                 break
             placed = placed.scaled(math.sqrt(aim / kl) if 0 < kl < math.inf else 0.25)
         else:
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
         ratio = None
         if self.wikitext is not None:
             placed, ratio = self._within_wikitext(placed)
-            kl = self.bench.kl(self.prompts, placed)
+            kl = self.bench.kl(self.prompts, placed, samples=1)
         return placed, kl, ratio
 
     def _within_wikitext(self, placed: Placed) -> tuple[Placed, float | None]:

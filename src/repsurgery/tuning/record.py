@@ -149,7 +149,13 @@ def _candidates(search: Search, best: Raced) -> list[dict[str, Any]]:
             row["reason"] = "It costs more than the budget; it shows what a higher price would buy."
         rows.append(row)
     measured = {one.form.candidate for one in search.race.raced.values()}
-    unmeasured = {"predicted_kl": None, "measured_kl": None, "wikitext_ratio": None, "prompts": 0, "base": None}
+    unmeasured: dict[str, Any] = {
+        "predicted_kl": None,
+        "measured_kl": None,
+        "wikitext_ratio": None,
+        "prompts": 0,
+        "base": None,
+    }
     unmeasured |= {"measure": None, "effect": None, "status": "dropped"}
     for drop in search.pruned.dropped:
         if drop.candidate not in measured:

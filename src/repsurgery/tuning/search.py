@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from repsurgery.errors import DataError, SurgeryError
 from repsurgery.lm.twins import Twin
 from repsurgery.tuning.bench import Bench
-from repsurgery.tuning.candidates import Candidate, Fit, candidates
+from repsurgery.tuning.candidates import Candidate, Scope, candidates
 from repsurgery.tuning.confirm import Confirmed, confirm
 from repsurgery.tuning.evidence import Evidence, gather
 from repsurgery.tuning.forms import Form, form_of
@@ -95,8 +95,9 @@ class Search:
     def choose(self) -> Raced:
         """Drop candidates by closed forms, race the others, and return the best one."""
         with self.step("closed forms"):
-            fits: list[Fit] = self.evidence.fits
-            every = [c for c in candidates(self.sites, fits) if self.evidence.has_gradients or not c.is_natural]
+            every = [
+                c for c in candidates(self.sites, self.evidence.fits) if self.evidence.has_gradients or not c.is_natural
+            ]
             self.pruned = prune(every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced)
         self.announce(f"closed forms: {len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
         if not self.pruned.forms:
@@ -129,7 +130,8 @@ class Search:
         """Try gates behind the best candidate, the methods of the paper, and what the sampler proposes."""
         best = self.race.best
         assert best is not None
-        gated = [self._gated(best.form.candidate, scope) for scope in ("soft", "gate")]
+        scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
+        gated = [self._gated(best.form.candidate, scope) for scope in scopes]
         for form in (*gated, *self.pruned.paper):
             if form is not None and time.monotonic() < self.deadline - reserve:
                 self._run(form, "further", stop_early=form not in self.pruned.paper)
@@ -150,10 +152,10 @@ class Search:
             if form is not None:
                 self._run(form, f"proposal {number + 1}")
 
-    def _gated(self, candidate: Candidate, scope: str) -> Form | None:
+    def _gated(self, candidate: Candidate, scope: Scope) -> Form | None:
         if "on-policy" not in self.evidence.fits or candidate.method == "leace":
             return None
-        return self._formed(replace(candidate, scope=scope))  # type: ignore[arg-type]
+        return self._formed(replace(candidate, scope=scope))
 
     def _formed(self, candidate: Candidate) -> Form | None:
         try:

@@ -19,7 +19,7 @@ from repsurgery.tuning.bench import Bench, Measure
 from repsurgery.tuning.inputs import Budget, choose_sites, find_documents, find_prompts, find_texts
 from repsurgery.tuning.judges import judges_of
 from repsurgery.tuning.lock import SCHEMA, Lock, lock_path, read_lock, write_lock
-from repsurgery.tuning.plan import Effort, Plan, make_plan
+from repsurgery.tuning.plan import Effort, Plan, plan_of_effort
 from repsurgery.tuning.prompts import split_prompts
 from repsurgery.tuning.record import outcome_of, record_of
 from repsurgery.tuning.repeat import repeat
@@ -141,9 +141,9 @@ def tune(
     began = time.monotonic()
     work = cache_root() / "tune" if work_dir is None else Path(work_dir)
     if lock is not None:
-        facts = read_lock(lock)
-        return Tuned(repeat(facts, texts, prompts, scorer, work, progress=progress, announce=announce), None, facts)
-    budget, plan = Budget(kl, wikitext), plan or make_plan(effort)
+        stored = read_lock(lock)
+        return Tuned(repeat(stored, texts, prompts, scorer, work, progress=progress, announce=announce), None, stored)
+    budget, plan = Budget(kl, wikitext), plan or plan_of_effort(effort)
     deadline = began + 60 * _check_minutes(minutes)
     found_texts, found_prompts = find_texts(texts, text=text, label=label), find_prompts(prompts)
     words = () if found_texts is None else found_texts.texts.texts

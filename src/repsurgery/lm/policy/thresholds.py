@@ -5,9 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["AUTO", "Threshold", "settle"]
+__all__ = ["Threshold", "settle"]
 
-AUTO = "auto"
 Threshold = float | Literal["auto"]
 """A score, or "auto" for one that `settle` chooses."""
 ENOUGH = 20
@@ -32,8 +31,8 @@ def settle(source_at: Threshold, target_at: Threshold, scores: Sequence[float | 
     enough = max(1, min(ENOUGH, len(known) // 2))
     highest = min(float(np.clip(np.quantile(known, 0.8), 0.5, 0.9)), float(known[-enough]))
     lowest = max(float(np.clip(np.quantile(known, 0.2), 0.1, 0.5)), float(known[enough - 1]))
-    if source_at != AUTO:
-        return source_at, min(lowest, float(np.nextafter(source_at, -np.inf))) if target_at == AUTO else target_at
-    source = max(highest, float(np.nextafter(target_at, np.inf))) if target_at != AUTO else highest
-    # two automatic thresholds that meet: the one that was moved to have enough texts gives way
-    return source, min(lowest, float(np.nextafter(source, -np.inf))) if target_at == AUTO else target_at
+    source = highest if source_at == "auto" else source_at
+    if target_at != "auto":
+        return (max(source, float(np.nextafter(target_at, np.inf))) if source_at == "auto" else source), target_at
+    # where the classes meet, that of the source keeps its texts
+    return source, min(lowest, float(np.nextafter(source, -np.inf)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["effect_of", "estimate_of", "pareto_front", "price_of"]
+__all__ = ["chosen_of", "compared_in_search", "effect_of", "estimate_of", "pareto_front", "price_of"]
 
 Candidate = Mapping[str, Any]
 
@@ -33,6 +33,20 @@ def estimate_of(effect: Mapping[str, Any] | None) -> Estimate | None:
     return Estimate(effect["value"], effect.get("low"), effect.get("high"), effect.get("p"))
 
 
+def chosen_of(record: Mapping[str, Any]) -> Candidate | None:
+    """Return the chosen candidate with its figures of the search; None if the record lists none."""
+    return next((c for c in record.get("candidates", ()) if c.get("status") == "chosen"), None)
+
+
+def compared_in_search(record: Mapping[str, Any]) -> bool:
+    """Return whether the compared methods have figures of the search: then one of them is a candidate of the race.
+
+    Otherwise they were measured on the confirmation prompts.
+    """
+    raced = [(c.get("name"), c.get("effect"), c.get("measured_kl")) for c in record.get("candidates", ())]
+    return any((c.get("name"), c.get("effect"), c.get("measured_kl")) in raced for c in record.get("compared", ()))
+
+
 def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates that no other one dominates, by increasing price.
 
@@ -45,11 +59,8 @@ def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:
     No candidate of the front is dominated, and every measured candidate outside of it is
     (test_the_front_consists_of_the_candidates_that_no_other_one_dominates).
     """
-    measured = [
-        (price, effect.value, candidate)
-        for candidate in candidates
-        if (price := price_of(candidate)) is not None and (effect := effect_of(candidate)) is not None
-    ]
+    figures = ((price_of(candidate), effect_of(candidate), candidate) for candidate in candidates)
+    measured = [(p, e.value, candidate) for p, e, candidate in figures if p is not None and e is not None]
     front: list[tuple[float, float, Candidate]] = []
     for price, effect, candidate in sorted(measured, key=lambda item: item[:2]):
         # sorted by price, then effect: only the last of the front can dominate this one or be equal to it

@@ -122,8 +122,10 @@ def _usage(record: Mapping[str, Any]) -> str:
         [
             f'repsurgery generate FILE --model {shlex.quote(model)} --prompt "Once upon a time"',
             "",
-            f"import repsurgery as rs; from repsurgery import lm; model, tokenizer = lm.load({model!r})",
-            'with lm.steer(model, rs.load("FILE")): ...',
+            "import repsurgery as rs",
+            "from repsurgery import lm",
+            f"model, tokenizer = lm.load({model!r})",
+            'lm.generate(model, tokenizer, ["Once upon a time"], steering=rs.load("FILE"))',
         ]
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.drawing import COLOURS, GREY, SPARE_COLOURS, STYLE, matplotlib, svg
-from repsurgery.studies.tuned.front import effect_of, estimate_of, pareto_front, price_of
+from repsurgery.studies.tuned.front import chosen_of, compared_in_search, effect_of, estimate_of, pareto_front, price_of
 from repsurgery.studies.tuned.words import Scale
 
 __all__ = ["RACED", "front_caption", "plot_front"]
@@ -68,8 +68,9 @@ def front_caption(record: Mapping[str, Any]) -> str:
         f"the origin.",
         "Thin vertical bars are 95 % intervals. The colour is the method; a filled circle steers all positions, and a "
         "hollow one steers only where a gate opens. Faint circles were stopped early, on fewer prompts.",
-        "The grey steps, from the base on, are the Pareto front: no candidate that finished the race is cheaper and "
-        "more effective. The ring marks the chosen candidate, and the dashed vertical line the budget.",
+        "The grey steps, from the base on, are the Pareto front: no candidate that finished the race is both "
+        "cheaper and more effective than one of these. The ring marks the chosen candidate, and "
+        "the dashed vertical line the budget.",
         f"Stars are figures from the {record['confirmation_prompts']} confirmation prompts, which took no part in the "
         "search; a dotted line leads from the ring to the star of the chosen candidate.",
     ]
@@ -84,8 +85,8 @@ def _edge(record: Mapping[str, Any]) -> float:
     """Return the largest price on the scale: of what was raced or confirmed, but not far beyond the budget."""
     raced = [c for c in record.get("candidates", ()) if c.get("status") in RACED]
     prices = [p for c in (*raced, *record.get("compared", ())) if (p := price_of(c)) is not None]
-    budget = float(record["budget"]["kl"])
-    return max(1.25 * budget, min(1.1 * max(*prices, record["price"]["kl"], 0.0), _FAR * budget), 1e-6)
+    budget, confirmed = float(record["budget"]["kl"]), float(record["price"]["kl"])
+    return max(1.25 * budget, min(1.1 * max([*prices, confirmed]), _FAR * budget), 1e-6)
 
 
 def _colours(methods: Iterable[str]) -> dict[str, str]:
@@ -141,12 +142,12 @@ def _draw_interval(axis: Any, x: float, effect: Estimate, frame: _Frame, **look:
 
 def _draw_confirmed(axis: Any, record: Mapping[str, Any], frame: _Frame, colours: Mapping[str, str]) -> None:
     """Draw the figures of the confirmation prompts: the chosen candidate and the methods compared with it."""
-    for candidate in record.get("compared", ()):
+    for candidate in () if compared_in_search(record) else record.get("compared", ()):
         price, effect = price_of(candidate), effect_of(candidate)
         if price is not None and effect is not None:
             _draw_star(axis, price, effect, frame, colours[str(candidate.get("method"))])
     effect = estimate_of(record["effect"])
-    chosen = next((c for c in record["candidates"] if c.get("status") == "chosen"), None)
+    chosen = chosen_of(record)
     if effect is None:
         return
     price = record["price"]["kl"]

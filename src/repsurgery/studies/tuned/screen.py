@@ -23,9 +23,11 @@ __all__ = ["LINES", "WIDTH", "summary_lines"]
 LINES = 24
 WIDTH = 100
 _PAIRS = 3
-"""The largest number of pairs of texts on the screen."""
-_LABEL = 9
-"""Columns of the labels before texts."""
+"""The largest number of pairs of texts on the screen; one less if there is something to say first."""
+_INDENT = 9
+"""Columns of the words before texts."""
+_NAME = 32
+"""The largest number of characters of a label or judge on the screen; the figures after it must not be cut off."""
 
 
 def summary_lines(record: Mapping[str, Any]) -> list[str]:
@@ -40,11 +42,14 @@ def summary_lines(record: Mapping[str, Any]) -> list[str]:
     A budget that was not met is stated on it (test_a_missed_budget_is_stated_before_the_effect).
     """
     check_tune_record(record)
-    pairs = [line for pair in record.get("pairs", ())[:_PAIRS] for line in _pair(pair, shown_label(record["source"]))]
-    results = _results(record)
+    source, judge = (_short(_line(shown_label(name)), _NAME) for name in (record["source"], record["judge"]["name"]))
+    named = {**record, "source": source, "judge": {**record["judge"], "name": judge}}
+    warnings, results = _warnings(named), _results(named)
+    shown = record.get("pairs", ())[: _PAIRS - bool(warnings)]
+    above = [*(line for pair in shown for line in _pair(pair, source)), *warnings, *results]
     sentences = " ".join(record.get("certificate", ()))
     certificate = _wrapped(f"Certificate: {sentences}") if sentences.strip() else []
-    return [*pairs, *results, *_cut(certificate, LINES - len(pairs) - len(results))]
+    return [*above, *_cut(certificate, LINES - len(above))]
 
 
 def _pair(pair: Mapping[str, Any], source: str) -> list[str]:
@@ -58,13 +63,16 @@ def _pair(pair: Mapping[str, Any], source: str) -> list[str]:
     return [*lines, ""]
 
 
+def _warnings(record: Mapping[str, Any]) -> list[str]:
+    """Return what must be said first, in at most two lines each."""
+    return [line for caution in cautions(record) for line in _cut(_wrapped(caution), 2)]
+
+
 def _results(record: Mapping[str, Any]) -> list[str]:
-    """Return at most nine lines: what must be said first, the effect, its test, the judge and the price."""
+    """Return at most six lines: the effect, its test, the judge and the price."""
     scale = Scale.of(record)
     change = f"{scale.value(record['base'])} → {scale.value(record['steered'])}"
-    warnings = [line for caution in cautions(record) for line in _cut(_wrapped(caution), 2)]
     return [
-        *warnings[:4],
         _fitted(f"{_capital(measure_words(record))}: {change}"),
         _fitted(f"Effect: {effect_words(record)}"),
         _fitted(f"Test: {tested_words(record)}"),
@@ -74,7 +82,7 @@ def _results(record: Mapping[str, Any]) -> list[str]:
 
 
 def _labelled(label: str, text: Any, end: str = "") -> str:
-    return label.ljust(_LABEL) + _short(_line(text) or "(nothing)", WIDTH - _LABEL - len(end)) + end
+    return label.ljust(_INDENT) + _short(_line(text) or "(nothing)", WIDTH - _INDENT - len(end)) + end
 
 
 def _line(text: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from repsurgery.studies.common.report.numbers import fraction, number, word
 from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
-from repsurgery.studies.tuned.front import effect_of, estimate_of
+from repsurgery.studies.tuned.front import chosen_of, compared_in_search, effect_of, estimate_of
 from repsurgery.studies.tuned.words import Scale, nats, p_words, ratio
 
 __all__ = ["candidates_table", "compared_table", "facts_tables", "judges_table"]
@@ -16,22 +16,19 @@ _ORDER = ("chosen", "confirmed", "raced", "stopped early", "dropped")
 
 
 def compared_table(record: Row) -> Table | None:
-    """Return the methods of the paper beside the chosen candidate, on the confirmation prompts; None without any."""
+    """Return the methods of the paper beside the chosen candidate, on the same prompts; None without any."""
     compared = record.get("compared") or []
     if not compared:
         return None
-    ours: Row = {
-        **(record.get("chosen") or {}),
-        "name": "chosen: " + str((record.get("chosen") or {}).get("name") or "the tuned steering"),
-        "measured_kl": record["price"]["kl"],
-        "wikitext_ratio": record["price"].get("wikitext_ratio"),
-        "measure": record["steered"],
-        "effect": record["effect"],
-    }
-    base: Row = {"name": "base", "measured_kl": 0.0, "wikitext_ratio": None, "measure": record["base"]}
+    searched = chosen_of(record) if compared_in_search(record) else None
+    ours, prompts = _confirmed(record), f"{record['confirmation_prompts']} confirmation"
+    if searched is not None:
+        ours, prompts = searched, "search"
+    ours = {**ours, "name": f"chosen: {_text(ours.get('name'))}", "reason": None}
+    base = {"name": "base", "measured_kl": 0.0, "measure": ours.get("base")}
     caption = (
-        f"Measured on the same {record['confirmation_prompts']} confirmation prompts with the same random numbers. "
-        "Lower is better in every column." + _unit(record)
+        f"Measured on the same {prompts} prompts with the same random numbers. Lower is better in every column."
+        + _unit(record)
     )
     names: Columns = (Column("method", lambda c: _text(c.get("name"))),)
     columns: Columns = (_KL, _WIKITEXT, *_measured(record), Column("note", lambda c: _text(c.get("reason"))))
@@ -57,8 +54,8 @@ def candidates_table(record: Row) -> Table | None:
     )
     caption = (
         "Figures of the search, not of the confirmation. 'slope': change of the expected credit per square root of a "
-        "nat, on held-out prompts. 'gain': the largest factor by which the map stretches a vector. Stopped early: the "
-        "intervals on fewer prompts already showed that it could hardly win." + _unit(record)
+        "nat, on held-out prompts. 'gain': the largest factor by which the map stretches a vector. Candidates "
+        "that were stopped early were measured on fewer prompts." + _unit(record)
     )
     return table_of("What was tried", names, columns, sorted(candidates, key=_rank), caption)
 
@@ -106,6 +103,18 @@ def facts_tables(record: Row) -> list[Table]:
         pairs_table("Times", times),
     )
     return [table for table in tables if table is not None]
+
+
+def _confirmed(record: Row) -> Row:
+    """Return the figures of the confirmation in the form of a candidate."""
+    return {
+        "name": (record.get("chosen") or {}).get("name"),
+        "measured_kl": record["price"]["kl"],
+        "wikitext_ratio": record["price"].get("wikitext_ratio"),
+        "base": record["base"],
+        "measure": record["steered"],
+        "effect": record["effect"],
+    }
 
 
 _KL: Column[Row] = Column("measured KL", lambda c: nats(c.get("measured_kl")))
