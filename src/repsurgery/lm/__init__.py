@@ -27,7 +27,8 @@ from repsurgery.lm.read.class_moments import class_moments
 from repsurgery.lm.read.extract import extract
 from repsurgery.lm.read.generation_states import states_along
 from repsurgery.lm.score.conditional_nll import Surprise, surprises
-from repsurgery.lm.score.likelihood import Divergence, LogLikelihood, kl_divergence, log_likelihoods
+from repsurgery.lm.score.divergence import Divergence, kl_divergence
+from repsurgery.lm.score.likelihood import LogLikelihood, log_likelihoods
 from repsurgery.lm.score.perplexity import DocumentPerplexity, document_perplexity
 from repsurgery.lm.sites.names import Site, resolve_site, site_names
 from repsurgery.lm.steer.steer import steer

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 __all__ = ["METHODS_OF_PAPER", "SPACE", "Candidate", "candidates", "canonical"]
 
-Method = Literal["mean", "mimic", "leace", "natural", "natural-mean"]
+Method = Literal["mean", "mimic", "leace", "natural", "natural-mean", "blend"]
 Fit = Literal["texts", "on-policy", "steps"]
 Scope = Literal["all", "gate", "soft"]
 
 SPACE: dict[str, list[Any]] = {
-    "method": ["mean", "mimic", "leace", "natural", "natural-mean"],
+    "method": ["mean", "mimic", "leace", "natural", "natural-mean", "blend"],
     "fit": ["texts", "on-policy", "steps"],
     "shrinkage": ["none", "pooled", "pooled 0.5", "pooled 0.8"],
     "scope": ["all", "gate", "soft"],
@@ -30,8 +30,11 @@ class Candidate:
     Attributes
     ----------
     site : str
-    method : {"mean", "mimic", "leace", "natural", "natural-mean"}
-        "natural-mean" is the sum of the natural shift and the difference of the means at equal prices.
+    method : {"mean", "mimic", "leace", "natural", "natural-mean", "blend"}
+        "natural" is the shift with the greatest first-order effect per nat: on texts, the effect on the log-likelihood
+        of target texts less that of source texts; otherwise on the score of the model's own texts, with credit for each
+        step. "natural-mean" adds the difference of the means at an equal price. "blend" is the sum of "natural-mean" on
+        texts and "natural" on the model's own texts, at equal prices.
     fit : {"texts", "on-policy", "steps"}
         What means and covariances are fitted on: every token of the labelled texts; every step of the model's own
         texts, labelled by the score of the text; or the same steps, each labelled by its own credit.
@@ -67,8 +70,13 @@ class Candidate:
 
     @property
     def is_natural(self) -> bool:
-        """Whether it needs gradients of the credit."""
-        return self.method.startswith("natural")
+        """Whether it needs gradients."""
+        return self.method in ("natural", "natural-mean", "blend")
+
+    @property
+    def needs(self) -> tuple[Fit, ...]:
+        """The fits whose data it needs."""
+        return ("texts", "on-policy") if self.method == "blend" else (self.fit,)
 
 
 def canonical(candidate: Candidate) -> Candidate:
@@ -76,12 +84,18 @@ def canonical(candidate: Candidate) -> Candidate:
     c = candidate
     return replace(
         c,
-        fit="on-policy" if c.method == "natural" else c.fit,
+        fit=_fit(c),
         shrinkage=c.shrinkage if c.method == "mimic" else "none",
         damping=c.damping if c.is_natural else 0.3,
         # LEACE is one map for every class, and a gate would take its guarantee away
         scope="all" if c.method == "leace" else c.scope,
     )
+
+
+def _fit(c: Candidate) -> Fit:
+    if c.method == "blend":
+        return "texts"
+    return "on-policy" if c.method == "natural" and c.fit == "steps" else c.fit
 
 
 def candidates(sites: Sequence[str], fits: Sequence[Fit]) -> Iterator[Candidate]:
@@ -91,6 +105,6 @@ def candidates(sites: Sequence[str], fits: Sequence[Fit]) -> Iterator[Candidate]
     for site, method, fit in product(sites, SPACE["method"], fits):
         for shrinkage in shrinkages.get(method, ("none",)):
             one = canonical(Candidate(site, method, fit, shrinkage))
-            if one not in seen and (one.fit in fits):
+            if one not in seen and set(one.needs) <= set(fits):
                 seen.add(one)
                 yield one

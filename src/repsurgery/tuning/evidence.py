@@ -14,6 +14,7 @@ from repsurgery import lm
 from repsurgery.arrays import Label, Matrix
 from repsurgery.datasets import LabelledTexts
 from repsurgery.errors import DataError
+from repsurgery.lm.batching import encode
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.policy.credit import prefix_scores
 from repsurgery.lm.policy.on_policy import OnPolicy
@@ -21,7 +22,7 @@ from repsurgery.lm.policy.scores import Scores
 from repsurgery.lm.twins import Twin, each
 from repsurgery.moments import ClassMoments
 from repsurgery.price import Fisher
-from repsurgery.tuning.candidates import Fit
+from repsurgery.tuning.candidates import Candidate, Fit
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["Evidence", "Half", "gather"]
@@ -66,12 +67,15 @@ class Evidence:
     source, target : str
     texts : mapping of site to ClassMoments
         Empty without labelled texts.
+    text_gradients : mapping of site to (pairs, d) array
+        Gradients of the mean log-likelihood of a token, of source texts less target texts, one row for each pair.
     halves : pair of Half
     """
 
     source: str
     target: str
     texts: Mapping[str, ClassMoments]
+    text_gradients: Mapping[str, Matrix]
     halves: tuple[Half, Half]
 
     @property
@@ -86,6 +90,13 @@ class Evidence:
         """Whether both halves have gradients."""
         return all(len(half.gradients) for half in self.halves)
 
+    def supports(self, candidate: Candidate) -> bool:
+        """Return whether there is everything that a candidate is fitted from."""
+        c = candidate
+        credited = c.is_natural and (c.fit != "texts" or c.method == "blend")
+        gated = c.scope == "all" or "on-policy" in self.fits
+        return set(c.needs) <= set(self.fits) and gated and (self.has_gradients or not credited)
+
     def moments(self, fit: str, site: str, *, halves: Sequence[int] = (0, 1)) -> ClassMoments:
         """Return the class moments of a fit, of both halves or of one."""
         if fit == "texts":
@@ -94,7 +105,7 @@ class Evidence:
         return sum(rest, first)
 
     def gradients(self, site: str, *, halves: Sequence[int] = (0, 1)) -> Matrix:
-        """Return the gradients of the credit, one row for each prompt."""
+        """Return the gradients of the score of the model's own texts, one row for each prompt."""
         return np.concatenate([self.halves[i].gradients[site] for i in halves])
 
     def fisher(self, site: str) -> Fisher:
@@ -122,10 +133,10 @@ def gather(
 ) -> Evidence:
     """Read the texts, let the model write, and return what candidates are fitted from; interrupted work is resumed."""
 
-    def read_texts(twin: Twin) -> Mapping[str, ClassMoments]:
+    def read_texts(twin: Twin) -> tuple[Mapping[str, ClassMoments], Mapping[str, Matrix]]:
         assert texts is not None
         some = _first(texts, plan.texts)
-        return lm.class_moments(
+        moments = lm.class_moments(
             twin.model,
             twin.tokenizer,
             some.texts,
@@ -136,6 +147,7 @@ def gather(
             progress=False,
             work_dir=work / "texts",
         )
+        return moments, _text_gradients(twin, some, (source, target), sites, work / "texts")
 
     def half(number: int, twin: Twin) -> Half:
         # a folder each, because both halves are written at the same time
@@ -154,7 +166,30 @@ def gather(
     wanted = texts is not None and "texts" in plan.fits
     jobs: list[Any] = [partial(half, 0), partial(half, 1), *([read_texts] if wanted else [])]
     first, second, *rest = each(lambda twin, job: job(twin), jobs, pair)
-    return Evidence(source, target, rest[0] if rest else {}, (first, second))
+    moments, gradients = rest[0] if rest else ({}, {})
+    return Evidence(source, target, moments, gradients, (first, second))
+
+
+def _text_gradients(
+    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], work: Path
+) -> Mapping[str, Matrix]:
+    """Return the gradients of the log-likelihoods of pairs of texts, source less target, in a shift of the states.
+
+    The i-th text of one label is paired with the i-th of the other. Every token but the first is predicted.
+    """
+    by_label = [[t for t, z in zip(texts.texts, texts.labels, strict=True) if z == label] for label in labels]
+    generations, credits_ = [], []
+    for pair, both in enumerate(zip(*by_label, strict=False)):
+        rows = encode(twin.model, twin.tokenizer, list(both), max_length=None, caller="tune")
+        # a text of one token has nothing to predict
+        for sample, (tokens, sign) in enumerate(zip(rows, (1.0, -1.0), strict=True) if min(map(len, rows)) > 1 else ()):
+            generations.append(
+                Generation("", pair, sample, "", tuple(tokens[1:]), finished=False, prompt_tokens=(tokens[0],))
+            )
+            credits_.append(np.full(len(tokens) - 1, sign / (len(tokens) - 1)))
+    return lm.credit_gradients(
+        twin.model, twin.tokenizer, generations, credits_, sites=list(sites), progress=False, work_dir=work
+    )
 
 
 def _half(

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,19 +98,29 @@ def fitted_function(candidate: Candidate, evidence: Evidence, *, halves: Sequenc
     c = candidate
     source, target = evidence.source, evidence.target
     if c.is_natural:
-        shift = None
-        if c.method == "natural-mean":
-            moments = evidence.moments(c.fit, c.site, halves=halves)
-            shift = moments[target].mean - moments[source].mean
-        G = evidence.gradients(c.site, halves=halves)
-        natural = rs.NaturalSteering(kl=1.0, damping=c.damping, with_shift=shift, folds=min(5, len(G)))
-        function = natural.fit(G, fisher=evidence.fisher(c.site)).steering_
+        function = _natural(c, evidence, halves)
     else:
         moments = evidence.moments(c.fit, c.site, halves=halves)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GainWarning)  # the gain is one of the reasons to drop a candidate
             function = _estimator(c, source, target).fit_moments(moments).steering_
     return function if c.scope == "all" else _behind_gate(function, c, evidence)
+
+
+def _natural(c: Candidate, evidence: Evidence, halves: Sequence[int]) -> SteeringFunction:
+    """Return the natural shift of a candidate at a price of one nat, with the shifts that are added to it."""
+    shift: Vector | None = None
+    if c.method == "blend":
+        texts = _natural(replace(c, method="natural-mean"), evidence, halves)
+        (m,) = texts.maps.values()
+        shift = m.bias
+    elif c.method == "natural-mean":
+        moments = evidence.moments(c.fit, c.site, halves=halves)
+        shift = moments[evidence.target].mean - moments[evidence.source].mean
+    on_texts = c.fit == "texts" and c.method != "blend"
+    G = evidence.text_gradients[c.site] if on_texts else evidence.gradients(c.site, halves=halves)
+    natural = rs.NaturalSteering(kl=1.0, damping=c.damping, with_shift=shift, folds=min(5, len(G)))
+    return natural.fit(G, fisher=evidence.fisher(c.site)).steering_
 
 
 def _estimator(c: Candidate, source: str, target: str) -> BaseSteering:

@@ -79,7 +79,7 @@ def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> 
             for other, one in confirmed.others
         ],
         "chosen": chosen,
-        "certificate": certificate_words(best.form.function),
+        "certificate": certificate_words(best.form.function, best.form.candidate),
         "optimism": {
             "search": best.effect.value,
             "confirmation": e.value,
@@ -98,9 +98,15 @@ def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> 
     }
 
 
-def certificate_words(function: SteeringFunction) -> list[str]:
+def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[str]:
     """Return what the certificate of a steering function says, in sentences."""
     certificate = function.certificate
+    if isinstance(certificate, EffectCertificate) and candidate.fit == "texts" and candidate.method != "blend":
+        return [
+            f"Along the shift the log-likelihood of a token of source texts changes, relative to target texts, by "
+            f"{certificate.held_out_slope:+.2f} nats (standard error {certificate.held_out_error:.2f}) per square root "
+            f"of a nat, on {certificate.prompts} pairs of texts, each of which took no part in the shift it judges."
+        ]
     if isinstance(certificate, EffectCertificate):
         return [
             f"Along the shift the score changes by {certificate.held_out_slope:+.2f} (standard error "
@@ -111,7 +117,7 @@ def certificate_words(function: SteeringFunction) -> list[str]:
         return [
             f"On the data it was fitted on, the gap between the means of {pair.source} and {pair.target} falls from "
             f"{pair.mean_gap_before:.3g} to {pair.mean_gap:.2g} at strength 1."
-            for pair in certificate.by_source.values()
+            for pair in list(certificate.by_source.values())[-1:]
         ]
     return ["Behind a gate the map has no certificate of its own; the effect above is what was measured of it."]
 

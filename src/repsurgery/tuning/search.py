@@ -95,9 +95,7 @@ class Search:
     def choose(self) -> Raced:
         """Drop candidates by closed forms, race the others, and return the best one."""
         with self.step("closed forms"):
-            every = [
-                c for c in candidates(self.sites, self.evidence.fits) if self.evidence.has_gradients or not c.is_natural
-            ]
+            every = list(filter(self.evidence.supports, candidates(self.sites, self.evidence.fits)))
             self.pruned = prune(every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced)
         self.announce(f"closed forms: {len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
         if not self.pruned.forms:
@@ -138,8 +136,7 @@ class Search:
         dropped = {one.candidate for one in self.pruned.dropped}
 
         def allowed(candidate: Candidate) -> bool:
-            fits = candidate.fit in self.evidence.fits
-            return candidate not in dropped and fits and (self.evidence.has_gradients or not candidate.is_natural)
+            return candidate not in dropped and self.evidence.supports(candidate)
 
         proposed = self.race.proposals(allowed)
         for number in range(self.bench.plan.proposals):
@@ -153,9 +150,9 @@ class Search:
                 self._run(form, f"proposal {number + 1}")
 
     def _gated(self, candidate: Candidate, scope: Scope) -> Form | None:
-        if "on-policy" not in self.evidence.fits or candidate.method == "leace":
-            return None
-        return self._formed(replace(candidate, scope=scope))
+        gated = replace(candidate, scope=scope)
+        possible = candidate.method != "leace" and self.evidence.supports(gated)
+        return self._formed(gated) if possible else None
 
     def _formed(self, candidate: Candidate) -> Form | None:
         try:

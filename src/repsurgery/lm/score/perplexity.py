@@ -11,23 +11,14 @@ from torch import nn
 
 from repsurgery.arrays import check_integer
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
-from repsurgery.lm.batching import (
-    check_texts,
-    context_length,
-    entry_device,
-    evaluating,
-    pad,
-    pad_id,
-    run_batches,
-    sorted_batches,
-)
+from repsurgery.lm.batching import check_texts, context_length, evaluating, run_batches, sorted_batches
+from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.score.windows import Window, document_tokens, prefix_token, rolling_windows
-from repsurgery.lm.sites.names import reading_model
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.row_steering import RowSteering
-from repsurgery.lm.steer.steer import prepare, steer
+from repsurgery.lm.steer.steer import steer
 
 __all__ = ["DocumentPerplexity", "document_perplexity"]
 
@@ -143,16 +134,18 @@ def document_perplexity(
 
     def run(batch: list[int]) -> None:
         chosen = [windows[i] for i in batch]
+        inputs = [list(window.inputs) for window in chosen]
+        counted = [slice(len(window.inputs) - len(window.targets), len(window.inputs)) for window in chosen]
         targets = torch.tensor([token for window in chosen for token in window.targets])
         results: dict[str, torch.Tensor] = {}
         if shared:
-            rows = _final_rows(inner, tokenizer, chosen)
+            rows = final_rows(inner, tokenizer, inputs, counted)
             base = head.log_likelihoods(rows, targets)
             for name, steering in shared.items():
                 results[name] = base if steering is None else _moved(head, rows, targets, base, steering)
         for name, sites in separate.items():
             with steer(inner, sites):
-                rows = _final_rows(inner, tokenizer, chosen)
+                rows = final_rows(inner, tokenizer, inputs, counted)
             results[name] = head.log_likelihoods(rows, targets)
         # added only when the whole batch is done, because a batch beyond memory is run again in halves
         for name, values in results.items():
@@ -180,9 +173,9 @@ def _by_cost(model: nn.Module, steerings: Mapping[str, Any]) -> tuple[dict[str, 
         if isinstance(value, Mapping) and not value:
             raise ParameterError(f"The steering {name!r} names no site. Give {{'final': steering}}, or None.")
         placed = placements(model, sites_of(value), strength=None, positions=None)
-        prepared = [prepare(model, p.site, p.steering, p.strength)[1] for p in placed]
-        if [(p.site, p.positions) for p in placed] == [("final", "all")]:
-            shared[name] = prepared[0]
+        at_final = final_steering(model, placed)
+        if at_final is not None and placed[0].positions == "all":
+            shared[name] = at_final
         else:
             separate[name] = {p.site: p.steering for p in placed}
     return shared, separate
@@ -202,25 +195,12 @@ def _windows(tokenizer: Any, texts: list[str], length: int) -> tuple[list[int], 
     return owners, windows
 
 
-def _final_rows(model: nn.Module, tokenizer: Any, windows: list[Window]) -> torch.Tensor:
-    """Return the states (n, d) that predict the windows' targets, in order."""
-    ids, mask = pad([list(window.inputs) for window in windows], token=pad_id(model, tokenizer), side="right")
-    device = entry_device(model)
-    output = reading_model(model)(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
-    states: torch.Tensor = output.last_hidden_state
-    parts = [
-        row[len(window.inputs) - len(window.targets) : len(window.inputs)]
-        for row, window in zip(states, windows, strict=True)
-    ]
-    return torch.cat(parts)
-
-
 def _moved(
     head: OutputLayer, rows: torch.Tensor, targets: torch.Tensor, base: torch.Tensor, steering: RowSteering
 ) -> torch.Tensor:
     steered = steering(rows)
-    moved = (steered != rows).any(dim=1)
-    if bool(moved.all()):
+    moved = moved_rows(rows, steered)
+    if len(moved) == len(rows):
         return head.log_likelihoods(steered, targets)
     # rows that did not change keep their predictions
     values = base.clone()

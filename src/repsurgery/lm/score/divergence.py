@@ -1,0 +1,198 @@
+"""The divergence of the steered next-token distribution from the base one, along texts and generations."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from repsurgery.errors import NonFiniteError, ParameterError
+from repsurgery.lm.batching import Tokens, check_texts, encode, evaluating, map_batches
+from repsurgery.lm.generate.generate import Generation, predicting_positions
+from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
+from repsurgery.lm.score.likelihood import logits_of
+from repsurgery.lm.score.output_layer import OutputLayer, divergences, reads_final
+from repsurgery.lm.sites.names import reading_model, resolve_site
+from repsurgery.lm.sites.wrappers import behind, is_peft, unwrapped, virtual_tokens
+from repsurgery.lm.steer.forward_context import steering_in_force
+from repsurgery.lm.steer.placing import Placement, placements, sites_of
+from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.steer.row_steering import RowSteering
+from repsurgery.lm.steer.steer import steer
+
+__all__ = ["Direction", "Divergence", "kl_divergence"]
+
+Direction = Literal["steered-base", "base-steered"]
+"""KL(steered ‖ base), or KL(base ‖ steered), which `Fisher.kl` predicts; for small steps they agree."""
+
+Compare = Callable[[list[Tokens], list[slice]], torch.Tensor]
+"""Takes rows of tokens and the positions of each that count; returns the divergences (n,) there, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """KL(steered ‖ base), or KL(base ‖ steered), of the next-token distributions along one text, in nats.
+
+    Attributes
+    ----------
+    text : str
+    tokens : tuple of int
+    values : tuple of float
+        Of a text, one per token: the divergence of the predictions of the next token. Of a generation, one per step:
+        the divergence of the predictions from which its tokens, and its end token, were drawn.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over tokens."""
+        return float(sum(self.values) / len(self.values))
+
+
+def kl_divergence(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str] | Sequence[Generation],
+    steering: Any,
+    *,
+    strength: float | None = None,
+    positions: Positions | None = None,
+    direction: Direction = "steered-base",
+    max_length: int | None = None,
+    batch_size: int = 4,
+    progress: bool = True,
+) -> list[Divergence]:
+    """Return the divergence between steered and base next-token distributions along each text, in order.
+
+    Base and steered states are read in a pass each, and the output layer runs only at the positions that count. A
+    steering at "final" alone needs one pass, because it can be applied to the base states. Inside an open block of
+    `steer`, and for models whose output is more than one layer, both passes run the whole model.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A transformers decoder and its tokenizer; neither is changed.
+    texts : sequence of n strings or of n `Generation`
+        Of generations only the steps that wrote them count, not their prompts.
+    steering, strength, positions
+        See `steer` and `generate`.
+    direction : {"steered-base", "base-steered"}
+        KL(steered ‖ base), or KL(base ‖ steered), the price that `Fisher.kl` predicts.
+    max_length, batch_size, progress
+        As in `extract`; generations are never truncated.
+
+    Guarantees
+    ----------
+    The values along a generation are those along its text with its prompt
+    (test_the_divergence_along_a_generation_is_that_of_its_steps).
+    Equal to a pass of the whole model with and one without the steering
+    (test_the_divergence_is_that_of_two_whole_passes).
+    """
+    if direction not in get_args(Direction):
+        raise ParameterError(f"direction is {direction!r}; it must be one of {list(get_args(Direction))}.")
+    if steering is None:
+        raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
+    compare = _comparison(model, tokenizer, steering, direction, strength=strength, positions=positions)
+    tokens, steps, shown = _read(model, tokenizer, texts, max_length)
+
+    def run(batch: list[int]) -> list[Divergence]:
+        values = compare([tokens[i] for i in batch], [steps[i] for i in batch])
+        if not bool(torch.isfinite(values).all()):
+            raise NonFiniteError(
+                "kl_divergence got logits beyond the model's number range: the steered state overflows in the output "
+                "layer. Lower the strength, or run the model in a wider dtype."
+            )
+        parts = torch.split(values, [len(_positions(tokens[i], steps[i])) for i in batch])
+        return [Divergence(*shown[i], tuple(part.tolist())) for i, part in zip(batch, parts, strict=True)]
+
+    with evaluating(model):
+        return map_batches(list(map(len, tokens)), run, batch_size=batch_size, progress=progress, label="comparing")
+
+
+def _read(
+    model: nn.Module, tokenizer: Any, texts: Sequence[Any], max_length: int | None
+) -> tuple[list[Tokens], list[slice], list[tuple[str, tuple[int, ...]]]]:
+    """Return the tokens to read, the positions whose predictions count, and what is shown: text and tokens."""
+    if not isinstance(texts, str) and texts and all(isinstance(text, Generation) for text in texts):
+        rows, steps = predicting_positions(model, tokenizer, texts, caller="kl_divergence")
+        return rows, steps, [(g.text, g.tokens) for g in texts]
+    texts = check_texts(texts, caller="kl_divergence")
+    rows = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
+    return rows, [slice(len(row)) for row in rows], [(text, tuple(row)) for text, row in zip(texts, rows, strict=True)]
+
+
+def _positions(row: Tokens, counted: slice) -> range:
+    return range(*counted.indices(len(row)))
+
+
+def _comparison(
+    model: nn.Module,
+    tokenizer: Any,
+    steering: Any,
+    direction: Direction,
+    *,
+    strength: float | None,
+    positions: Positions | None,
+) -> Compare:
+    """Return the cheapest comparison that is exact for this model and this steering."""
+    inner = unwrapped(model)
+    placed = placements(model, sites_of(steering), strength=strength, positions=positions)
+    sites = {p.site: p.steering for p in placed}
+
+    def whole(rows: list[Tokens], counted: list[slice]) -> torch.Tensor:
+        base = logits_of(model, tokenizer, rows)
+        with steer(model, sites):
+            steered = logits_of(model, tokenizer, rows)
+        # text by text, so that only the logits in the model's own dtype are in memory for the whole batch
+        parts = [
+            divergences(*_ordered(of_steered[kept], of_base[kept], direction))
+            for of_steered, of_base, kept in zip(steered, base, counted, strict=True)
+        ]
+        return torch.cat(parts)
+
+    if not _ends_after_final(model, inner, placed):
+        return whole
+    head, at_final = OutputLayer(inner), final_steering(inner, placed)
+
+    def from_states(rows: list[Tokens], counted: list[slice]) -> torch.Tensor:
+        base = final_rows(inner, tokenizer, rows, counted)
+        if at_final is not None:
+            steered = _steered(base, rows, counted, at_final, placed[0].positions)
+        else:
+            with steer(model, sites):
+                steered = final_rows(inner, tokenizer, rows, counted)
+        moved = moved_rows(base, steered)
+        found = head.divergences(*_ordered(steered[moved], base[moved], direction))
+        return found.new_zeros(len(base)).index_copy(0, moved.to(found.device), found)
+
+    return from_states
+
+
+def _ends_after_final(model: nn.Module, inner: nn.Module, placed: Sequence[Placement]) -> bool:
+    """Return whether all that happens after the site "final" is the output layer, with nothing steered there."""
+    # a data-parallel wrapper must run itself, virtual tokens are in the wrapper, and an open block may steer anything
+    wrapped = behind(model) is not inner and not is_peft(behind(model))
+    if wrapped or virtual_tokens(model) or steering_in_force(inner) or not reads_final(inner):
+        return False
+    below = {id(module) for module in reading_model(inner).modules()}
+    return all(id(resolve_site(inner, p.site).module) in below for p in placed)
+
+
+def _steered(
+    states: torch.Tensor, rows: list[Tokens], counted: list[slice], steering: RowSteering, positions: Positions
+) -> torch.Tensor:
+    """Return final states (n, d) of the ``counted`` positions as a plain pass over the rows of tokens steers them."""
+    if positions in ("all", "prompt"):
+        return steering(states)
+    # the whole input of a plain pass is the prompt, of which "last" and "generated" select the last position
+    last = [i == len(row) - 1 for row, kept in zip(rows, counted, strict=True) for i in _positions(row, kept)]
+    index = torch.tensor(last, dtype=torch.bool, device=states.device).nonzero().squeeze(1)
+    return states.index_copy(0, index, steering(states[index]))
+
+
+def _ordered(steered: torch.Tensor, base: torch.Tensor, direction: Direction) -> tuple[torch.Tensor, torch.Tensor]:
+    return (steered, base) if direction == "steered-base" else (base, steered)
