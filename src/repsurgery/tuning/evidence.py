@@ -144,10 +144,11 @@ def gather(
             sites=list(sites),
             pooling="all",
             groups=some.texts,
+            max_length=plan.text_tokens,
             progress=False,
             work_dir=work / "texts",
         )
-        return moments, _text_gradients(twin, some, (source, target), sites, work / "texts")
+        return moments, _text_gradients(twin, some, (source, target), sites, plan.text_tokens, work / "texts")
 
     def half(number: int, twin: Twin) -> Half:
         # a folder each, because both halves are written at the same time
@@ -171,7 +172,7 @@ def gather(
 
 
 def _text_gradients(
-    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], work: Path
+    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], max_length: int, work: Path
 ) -> Mapping[str, Matrix]:
     """Return the gradients of the log-likelihoods of pairs of texts, source less target, in a shift of the states.
 
@@ -180,7 +181,7 @@ def _text_gradients(
     by_label = [[t for t, z in zip(texts.texts, texts.labels, strict=True) if z == label] for label in labels]
     generations, credits_ = [], []
     for pair, both in enumerate(zip(*by_label, strict=False)):
-        rows = encode(twin.model, twin.tokenizer, list(both), max_length=None, caller="tune")
+        rows = encode(twin.model, twin.tokenizer, list(both), max_length=max_length, caller="tune")
         # a text of one token has nothing to predict
         for sample, (tokens, sign) in enumerate(zip(rows, (1.0, -1.0), strict=True) if min(map(len, rows)) > 1 else ()):
             generations.append(

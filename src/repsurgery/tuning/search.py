@@ -130,9 +130,10 @@ class Search:
         assert best is not None
         scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
         gated = [self._gated(best.form.candidate, scope) for scope in scopes]
-        for form in (*gated, *self.pruned.paper):
+        paper = self.pruned.paper if self.bench.plan.compared else []
+        for form in (*gated, *paper):
             if form is not None and time.monotonic() < self.deadline - reserve:
-                self._run(form, "further", stop_early=form not in self.pruned.paper)
+                self._run(form, "further", stop_early=form not in paper)
         dropped = {one.candidate for one in self.pruned.dropped}
 
         def allowed(candidate: Candidate) -> bool:
