@@ -197,14 +197,14 @@ class Bench:
             return None
         return float(np.mean([value for part in parts for value in part]))
 
-    def wikitext_ratio(self, placed: Placed, documents: int | None = None) -> float | None:
+    def wikitext_ratio(self, placed: Placed, documents: int) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
 
-        ``documents`` limits it to so many documents.
+        It is measured on the first ``documents`` documents, or on all if there are fewer.
         """
         if self.documents is None:
             return None
-        chosen = self.documents.first(documents) if documents is not None else self.documents
+        chosen = self.documents.first(min(documents, len(self.documents)))
         journal = journal_of(self.work / "prices", "wikitext", {**self.identity, "documents": chosen.digest})
         missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
         if missing:

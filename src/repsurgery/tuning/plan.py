@@ -44,6 +44,8 @@ class Plan:
         Whether the three methods of the paper are measured at the same price, whatever the closed forms say of them.
     proposals : int
         The most further candidates that the sampler proposes after those.
+    documents : int
+        Documents of WikiText on which the winner is measured; candidates are measured on a quarter of them.
     prices : tuple of float
         Further prices at which the winner is measured, as shares of the budget: the front.
     """
@@ -64,6 +66,7 @@ class Plan:
     gates: bool = True
     compared: bool = True
     proposals: int = 0
+    documents: int = 8
     prices: tuple[float, ...] = (0.25, 0.5)
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ _FAST = Plan(
     priced=60,
     raced=3,
     gates=False,
+    documents=2,
     prices=(0.5,),
 )
 EFFORTS: Mapping[str, Plan] = MappingProxyType(
@@ -105,6 +109,7 @@ EFFORTS: Mapping[str, Plan] = MappingProxyType(
             priced=120,
             raced=8,
             gates=True,
+            documents=4,
             prices=(0.25, 0.5),
         ),
         "thorough": Plan(
@@ -122,7 +127,9 @@ EFFORTS: Mapping[str, Plan] = MappingProxyType(
     }
 )
 """The sizes of each effort."""
-DEMO = replace(_FAST, writing=24, search=20, confirmation=48, writing_samples=5, samples=3, priced=30, raced=2)
+DEMO = replace(
+    _FAST, writing=24, search=20, confirmation=48, writing_samples=5, samples=3, priced=30, raced=2, documents=1
+)
 """The sizes of the demonstration: less than three minutes on two cores."""
 DEMO_QUICK = replace(
     DEMO,
