@@ -14,6 +14,7 @@ from repsurgery.arrays import Vector
 from repsurgery.checkpoint import journal_of, keyed_folder
 from repsurgery.datasets import Documents
 from repsurgery.errors import NonFiniteError
+from repsurgery.lm.batching import context_length
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.policy.scores import Scores
@@ -30,7 +31,7 @@ Measure = Literal["share", "mean"]
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
-"""Tokens of WikiText that are read at once."""
+"""Tokens of WikiText that are read at once, unless the model reads fewer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,11 +174,13 @@ class Bench:
     def kl(self, prompts: Sequence[str], placed: Placed, *, samples: int | None = None) -> float:
         """Return KL(base ‖ steered) in nats, the mean over all tokens of the base's continuations of ``prompts``.
 
+        The end token counts, also that of a continuation without any other.
+
         ``samples`` limits it to the first continuations of each prompt. Infinite where the steered states leave the
         number range of the model.
         """
         most = samples or self.plan.samples
-        generations = [g for g in self.written(prompts, None) if g.tokens and g.sample < most]
+        generations = [g for g in self.written(prompts, None) if g.sample < most]
         facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
         journal = journal_of(self.work / "prices", "kl", facts)
         if placed.key not in journal:
@@ -216,7 +219,7 @@ class Bench:
                 {key: None if one is None else one.steering for key, one in missing.items()},
                 words=chosen.words,
                 bytes=chosen.bytes,
-                max_length=WINDOW,
+                max_length=min(WINDOW, context_length(twin.model, twin.tokenizer)),
                 progress=False,
             )
             journal.note({key: one.word_perplexity for key, one in found.items()})
