@@ -1,7 +1,7 @@
 """Measurements of a steering: what the model writes under it, how it is judged, and what it costs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from repsurgery.arrays import Vector
 from repsurgery.checkpoint import journal_of, keyed_folder
 from repsurgery.datasets import Documents
 from repsurgery.errors import NonFiniteError
+from repsurgery.lm.batching import context_length
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.policy.scores import Scores
@@ -30,7 +31,7 @@ Measure = Literal["share", "mean"]
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
-"""Tokens of WikiText that are read at once."""
+"""Tokens of WikiText that are read at once, where the context of the model holds so many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +109,10 @@ class Bench:
     work : path
     documents : Documents or None
         WikiText; None where it is not available.
+    sampling : mapping
+        Arguments of `lm.generate` that differ from their defaults, such as top_p.
+    max_length : int or None
+        Labelled texts are truncated to this many tokens.
     """
 
     pair: Sequence[Twin]
@@ -117,6 +122,8 @@ class Bench:
     seed: int
     work: Path
     documents: Documents | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    max_length: int | None = None
     _scores: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
@@ -130,7 +137,7 @@ class Bench:
 
         They are stored for each prompt, and never written twice.
         """
-        sampling = {"max_new_tokens": self.plan.tokens, "seed": self.seed}
+        sampling = {**self.sampling, "max_new_tokens": self.plan.tokens, "seed": self.seed}
         identity = {**self.identity, **sampling, "steering": None if placed is None else placed.key}
         folder = keyed_folder(self.work / "written", identity)
         steering = None if placed is None else placed.steering
@@ -200,11 +207,11 @@ class Bench:
     def wikitext_ratio(self, placed: Placed, documents: int | None = None) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
 
-        ``documents`` limits it to so many documents.
+        ``documents`` limits it to the first so many documents.
         """
         if self.documents is None:
             return None
-        chosen = self.documents.first(documents) if documents is not None else self.documents
+        chosen = self.documents.first(min(documents or len(self.documents), len(self.documents)))
         journal = journal_of(self.work / "prices", "wikitext", {**self.identity, "documents": chosen.digest})
         missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
         if missing:
@@ -216,7 +223,7 @@ class Bench:
                 {key: None if one is None else one.steering for key, one in missing.items()},
                 words=chosen.words,
                 bytes=chosen.bytes,
-                max_length=WINDOW,
+                max_length=min(WINDOW, context_length(twin.model, twin.tokenizer)),
                 progress=False,
             )
             journal.note({key: one.word_perplexity for key, one in found.items()})

@@ -88,6 +88,8 @@ class Search:
                 seed=self.bench.seed,
                 work=self.bench.work / "evidence",
                 progress=self.progress,
+                sampling=self.bench.sampling,
+                max_length=self.bench.max_length,
             )
         self.notes += dict.fromkeys(note for half in self.evidence.halves for note in half.notes)
         return self.evidence
