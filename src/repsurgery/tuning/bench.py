@@ -1,7 +1,7 @@
 """Measurements of a steering: what the model writes under it, how it is judged, and what it costs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -109,6 +109,8 @@ class Bench:
     work : path
     documents : Documents or None
         WikiText; None where it is not available.
+    sampling : mapping
+        Arguments of `lm.generate` that differ from their defaults, such as top_p.
     """
 
     pair: Sequence[Twin]
@@ -118,6 +120,7 @@ class Bench:
     seed: int
     work: Path
     documents: Documents | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     _scores: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
@@ -131,7 +134,7 @@ class Bench:
 
         They are stored for each prompt, and never written twice.
         """
-        sampling = {"max_new_tokens": self.plan.tokens, "seed": self.seed}
+        sampling = {**self.sampling, "max_new_tokens": self.plan.tokens, "seed": self.seed}
         identity = {**self.identity, **sampling, "steering": None if placed is None else placed.key}
         folder = keyed_folder(self.work / "written", identity)
         steering = None if placed is None else placed.steering

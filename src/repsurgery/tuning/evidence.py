@@ -130,6 +130,7 @@ def gather(
     seed: int,
     work: Path,
     progress: bool,
+    sampling: Mapping[str, Any] | None = None,
 ) -> Evidence:
     """Read the texts, let the model write, and return what candidates are fitted from; interrupted work is resumed."""
 
@@ -162,6 +163,7 @@ def gather(
             seed,
             work / f"half-{number}",
             progress=progress,
+            sampling=sampling or {},
         )
 
     wanted = texts is not None and "texts" in plan.fits
@@ -204,8 +206,10 @@ def _half(
     work: Path,
     *,
     progress: bool,
+    sampling: Mapping[str, Any],
 ) -> Half:
     how: dict[str, Any] = {
+        **sampling,
         **{"sites": list(sites), "samples": plan.writing_samples, "max_new_tokens": plan.tokens, "seed": seed},
         **{"source_at": "auto", "target_at": "auto", "progress": progress, "work_dir": work},
     }

@@ -92,7 +92,7 @@ class Race:
                 **self.bench.identity,
                 **{"prompts": list(self.prompts), "judge": self.bench.judge.digest, "measure": self.bench.measure},
                 **{"plan": self.bench.plan.to_dict(), "seed": self.bench.seed, "kl": self.budget},
-                "wikitext": self.wikitext,
+                **{"wikitext": self.wikitext, **self.bench.sampling},
             },
         )
 

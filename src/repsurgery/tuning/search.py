@@ -88,6 +88,7 @@ class Search:
                 seed=self.bench.seed,
                 work=self.bench.work / "evidence",
                 progress=self.progress,
+                sampling=self.bench.sampling,
             )
         self.notes += dict.fromkeys(note for half in self.evidence.halves for note in half.notes)
         return self.evidence
