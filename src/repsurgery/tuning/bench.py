@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from repsurgery.lm.policy.writing import write
 from repsurgery.lm.twins import Twin, each
 from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.plan import Plan
+from repsurgery.tuning.plan import Measure, Plan
 
-__all__ = ["Bench", "Effect", "Measure", "Placed", "effect_of"]
+__all__ = ["Bench", "Effect", "Placed", "effect_of"]
 
-Measure = Literal["share", "mean"]
-"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512

@@ -1,15 +1,35 @@
-"""How much work a search does: sizes that depend on the chosen effort, never on the speed of the machine."""
+"""What a search may cost: its budget, and sizes that depend on the effort, never on the speed of the machine."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from repsurgery.errors import ParameterError
+from repsurgery.price.fisher import check_budget
 
-__all__ = ["DEMO", "DEMO_QUICK", "EFFORTS", "Effort", "Plan", "plan_of_effort"]
+__all__ = ["DEMO", "DEMO_QUICK", "EFFORTS", "Budget", "Effort", "Measure", "Plan", "plan_of_effort"]
 
 Effort = Literal["quick", "normal", "thorough"]
+Measure = Literal["share", "mean"]
+"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The highest price: KL(base ‖ steered) in nats per token, and the ratio of WikiText perplexities or None."""
+
+    kl: float
+    wikitext: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kl", check_budget(self.kl))
+        ratio = self.wikitext
+        if ratio is not None and not (isinstance(ratio, int | float) and 1 < ratio < math.inf):
+            raise ParameterError(
+                f"wikitext is {ratio!r}; it must be a ratio of perplexities above 1, such as 1.05 for at most 5 % more."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from repsurgery.tuning.candidates import Candidate, Scope, candidates
 from repsurgery.tuning.confirm import Confirmed, confirm
 from repsurgery.tuning.evidence import Evidence, gather
 from repsurgery.tuning.forms import Form, form_of
-from repsurgery.tuning.inputs import Budget
 from repsurgery.tuning.judges import Judges
+from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.prompts import PromptSplit
 from repsurgery.tuning.prune import Dropped, Pruned, prune
 from repsurgery.tuning.race import Race, Raced

@@ -22,8 +22,9 @@ from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.steerings import Fitted, at_strength, stored_function
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.bench import Bench
-from repsurgery.tuning.inputs import Budget, choose_sites
+from repsurgery.tuning.inputs import choose_sites
 from repsurgery.tuning.judges import judges_of
+from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.race import Raced
 from repsurgery.tuning.search import Search
 
