@@ -1,11 +1,11 @@
 """Measurements of a steering: what the model writes under it, how it is judged, and what it costs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from repsurgery.lm.policy.writing import write
 from repsurgery.lm.twins import Twin, each
 from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.plan import Plan
+from repsurgery.tuning.plan import Measure, Plan
 
-__all__ = ["Bench", "Effect", "Measure", "Placed", "effect_of"]
+__all__ = ["Bench", "Effect", "Placed", "effect_of"]
 
-Measure = Literal["share", "mean"]
-"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
@@ -109,6 +107,8 @@ class Bench:
     work : path
     documents : Documents or None
         WikiText; None where it is not available.
+    sampling : mapping
+        Arguments of `lm.generate` that differ from their defaults, such as top_p.
     """
 
     pair: Sequence[Twin]
@@ -118,6 +118,7 @@ class Bench:
     seed: int
     work: Path
     documents: Documents | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     _scores: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
@@ -131,7 +132,7 @@ class Bench:
 
         They are stored for each prompt, and never written twice.
         """
-        sampling = {"max_new_tokens": self.plan.tokens, "seed": self.seed}
+        sampling = {**self.sampling, "max_new_tokens": self.plan.tokens, "seed": self.seed}
         identity = {**self.identity, **sampling, "steering": None if placed is None else placed.key}
         folder = keyed_folder(self.work / "written", identity)
         steering = None if placed is None else placed.steering
@@ -200,14 +201,14 @@ class Bench:
             return None
         return float(np.mean([value for part in parts for value in part]))
 
-    def wikitext_ratio(self, placed: Placed, documents: int | None = None) -> float | None:
+    def wikitext_ratio(self, placed: Placed, documents: int) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
 
-        ``documents`` limits it to so many documents.
+        It is measured on the first ``documents`` documents, or on all if there are fewer.
         """
         if self.documents is None:
             return None
-        chosen = self.documents.first(documents) if documents is not None else self.documents
+        chosen = self.documents.first(min(documents, len(self.documents)))
         journal = journal_of(self.work / "prices", "wikitext", {**self.identity, "documents": chosen.digest})
         missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
         if missing:

@@ -130,6 +130,7 @@ def gather(
     seed: int,
     work: Path,
     progress: bool,
+    sampling: Mapping[str, Any] | None = None,
 ) -> Evidence:
     """Read the texts, let the model write, and return what candidates are fitted from; interrupted work is resumed."""
 
@@ -144,10 +145,11 @@ def gather(
             sites=list(sites),
             pooling="all",
             groups=some.texts,
+            max_length=plan.text_tokens,
             progress=False,
             work_dir=work / "texts",
         )
-        return moments, _text_gradients(twin, some, (source, target), sites, work / "texts")
+        return moments, _text_gradients(twin, some, (source, target), sites, plan.text_tokens, work / "texts")
 
     def half(number: int, twin: Twin) -> Half:
         # a folder each, because both halves are written at the same time
@@ -161,6 +163,7 @@ def gather(
             seed,
             work / f"half-{number}",
             progress=progress,
+            sampling=sampling or {},
         )
 
     wanted = texts is not None and "texts" in plan.fits
@@ -171,7 +174,7 @@ def gather(
 
 
 def _text_gradients(
-    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], work: Path
+    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], max_length: int, work: Path
 ) -> Mapping[str, Matrix]:
     """Return the gradients of the log-likelihoods of pairs of texts, source less target, in a shift of the states.
 
@@ -180,7 +183,7 @@ def _text_gradients(
     by_label = [[t for t, z in zip(texts.texts, texts.labels, strict=True) if z == label] for label in labels]
     generations, credits_ = [], []
     for pair, both in enumerate(zip(*by_label, strict=False)):
-        rows = encode(twin.model, twin.tokenizer, list(both), max_length=None, caller="tune")
+        rows = encode(twin.model, twin.tokenizer, list(both), max_length=max_length, caller="tune")
         # a text of one token has nothing to predict
         for sample, (tokens, sign) in enumerate(zip(rows, (1.0, -1.0), strict=True) if min(map(len, rows)) > 1 else ()):
             generations.append(
@@ -203,8 +206,10 @@ def _half(
     work: Path,
     *,
     progress: bool,
+    sampling: Mapping[str, Any],
 ) -> Half:
     how: dict[str, Any] = {
+        **sampling,
         **{"sites": list(sites), "samples": plan.writing_samples, "max_new_tokens": plan.tokens, "seed": seed},
         **{"source_at": "auto", "target_at": "auto", "progress": progress, "work_dir": work},
     }

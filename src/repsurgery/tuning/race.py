@@ -21,8 +21,6 @@ WORSE = 0.1
 """The p-value of Wilcoxon's test at which a candidate is surely worse than the best one and stops."""
 HEADROOM = 0.97
 """The share of the budget at which the price is placed on the search prompts, because other prompts differ a little."""
-WIKITEXT_DOCUMENTS = 6
-"""Documents of WikiText on which candidates are measured; the winner is measured on more."""
 REPEATS = 10
 """Proposals in a row that are already known, after which the sampler has nothing new to propose."""
 
@@ -94,7 +92,7 @@ class Race:
                 **self.bench.identity,
                 **{"prompts": list(self.prompts), "judge": self.bench.judge.digest, "measure": self.bench.measure},
                 **{"plan": self.bench.plan.to_dict(), "seed": self.bench.seed, "kl": self.budget},
-                "wikitext": self.wikitext,
+                **{"wikitext": self.wikitext, **self.bench.sampling},
             },
         )
 
@@ -167,7 +165,8 @@ class Race:
     def _within_wikitext(self, placed: Placed) -> tuple[Placed, float | None]:
         assert self.wikitext is not None
         aim = HEADROOM * math.log(self.wikitext)
-        while (ratio := self.bench.wikitext_ratio(placed, WIKITEXT_DOCUMENTS)) is not None and ratio > self.wikitext:
+        documents = max(1, self.bench.plan.documents // 4)
+        while (ratio := self.bench.wikitext_ratio(placed, documents)) is not None and ratio > self.wikitext:
             placed = placed.scaled(math.sqrt(aim / math.log(ratio)))
         return placed, ratio
 

@@ -1,7 +1,7 @@
 """`Configuration`: one way to steer, written as a line of words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
@@ -10,8 +10,9 @@ from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, check_shrinkage, par
 from repsurgery.registry import Registry, reads
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
+from repsurgery.studies.toxicity.tuned import TUNED, TunedLine, parse_tuned_line
 
-__all__ = ["Configuration", "needed_sites", "parse_configuration", "parse_line"]
+__all__ = ["Configuration", "Line", "needed_sites", "parse_configuration", "parse_line"]
 
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
@@ -83,10 +84,21 @@ class Configuration:
         values = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) != getattr(defaults, name)}
         return " ".join([self.method, self.scope, *(f"{name}={_word(value)}" for name, value in values.items())])
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Every option by name, as it stands in a record."""
+        return asdict(self)
 
-def parse_line(words: str) -> Configuration | GeneratorLine:
-    """Read a configuration line: a registered generator with its options, or a steering."""
+
+Line = Configuration | TunedLine | GeneratorLine
+"""What a line of ``configurations`` says: a steering, a search for one, or a rival of steering."""
+
+
+def parse_line(words: str) -> Line:
+    """Read a configuration line: a search, a registered generator with its options, or a steering."""
     first = words.split()[:1]
+    if first == [TUNED]:
+        return parse_tuned_line(words)
     # "base" is the row of the unsteered model, which every study has
     rival = first and first[0] != "base" and first[0] not in METHODS and first[0] in GENERATORS
     return parse_generator_line(words) if rival else parse_configuration(words)
@@ -97,7 +109,7 @@ def parse_configuration(words: str) -> Configuration:
     head, pairs = words.split()[:2], words.split()[2:]
     if len(head) < 2:
         raise ParameterError(
-            f"{words!r} is not a configuration; write a method and a scope, such as 'mimic selective'{_rivals()}."
+            f"{words!r} is not a configuration; write a method and a scope, such as 'mimic selective'{_others()}."
         )
     values: dict[str, Any] = {"method": head[0], "scope": head[1]}
     for pair in pairs:
@@ -113,7 +125,7 @@ def parse_configuration(words: str) -> Configuration:
         if name not in values or values[name] in extra:
             continue
         if values[name] not in registry:
-            choices = ", ".join((*extra, *registry)) + (_rivals() if name == "method" else "")
+            choices = ", ".join((*extra, *registry)) + (_others() if name == "method" else "")
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
         registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     _require_meaning(words, values)
@@ -183,9 +195,9 @@ _REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
 _OPTIONS = tuple(f.name for f in fields(Configuration))[2:]
 
 
-def _rivals() -> str:
+def _others() -> str:
     names = ", ".join(GENERATORS)
-    return f", or a generator: {names}" if names else ""
+    return f", or '{TUNED} kl=0.1' for a search" + (f", or a generator: {names}" if names else "")
 
 
 _NUMBERS: Mapping[str, tuple[type[float] | type[int], str]] = {

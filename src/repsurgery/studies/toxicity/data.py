@@ -42,7 +42,7 @@ class StudyTexts:
     prompts : Prompts
         Prompts that are continued in the evaluation.
     training : Prompts
-        Prompts that are continued for on-policy fits; none of them is evaluated.
+        Prompts that are continued for on-policy fits and searches; none of them is evaluated.
     """
 
     labelled: LabelledTexts
@@ -72,14 +72,17 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
     # fewer prompts are the first of more
     prompts = prompts.sample(spec.prompt_count, spec.seed)
     rest = every.without(reserved)
-    needed = bool(needed_sites(spec.parsed())["on-policy"])
+    needed = bool(needed_sites(spec.parsed())["on-policy"] or spec.tuned())
     if needed and len(rest) < spec.policy_prompts:
         raise DataError(
-            f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits need "
+            f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits and searches need "
             f"{spec.policy_prompts}. Lower policy_prompts."
         )
     # a different seed from the evaluation's: the same permutation of the rest would depend on the evaluated prompts
     training = rest.sample(spec.policy_prompts, spec.seed + 1) if needed else rest
+    for line in spec.tuned():
+        # too few prompts for a search are found before any model is used
+        line.split(training.texts)
     return StudyTexts(labelled, fitted, held_out, prompts, training)
 
 

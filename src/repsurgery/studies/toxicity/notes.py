@@ -43,6 +43,11 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
             f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
             "fits; other scorers do not."
         )
+    if spec.tuned():
+        notes.append(
+            f"Tuned steerings were chosen on training prompts, none of which is evaluated, by the first scorer, "
+            f"{spec.scorers[0]!r}, which therefore favours them; other scorers do not."
+        )
     if any(c.choices.get("method") == "leace" for c in configurations):
         notes.append(
             "LEACE has no target: it makes the two labels indistinguishable to linear probes, and aims at neither."

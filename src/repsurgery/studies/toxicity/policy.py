@@ -21,7 +21,7 @@ from repsurgery.studies.toxicity.steps import read_steps, spread_out
 from repsurgery.studies.toxicity.vectors import Labelled
 from repsurgery.studies.toxicity.writing import write
 
-__all__ = ["Policy", "read_labelled", "score_prefixes", "write_policy"]
+__all__ = ["Policy", "Tolerant", "read_labelled", "score_prefixes", "write_policy"]
 
 SPREAD = 0.3
 """Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
@@ -113,13 +113,14 @@ def _chosen(
     return chosen, codes
 
 
-class _Tolerant:
+class Tolerant:
     """A scorer that has no score for the texts on which it fails, as everywhere in a study."""
 
     def __init__(self, scorer: ToxicityScorer) -> None:
         self._scorer, self.name, self.version, self.digest = scorer, scorer.name, scorer.version, scorer.digest
 
     def __call__(self, texts: list[str]) -> list[float | None]:
+        """Return one score per text, or None."""
         return list(score_texts(self._scorer, texts).scores)
 
 
@@ -127,5 +128,5 @@ def score_prefixes(
     context: GeneratorContext, scorer: ToxicityScorer, generations: Sequence[Generation]
 ) -> list[Vector]:
     """Return, per continuation of T tokens, the scores (T + 1,) of its prefixes; stored ones are reused."""
-    scores = Scores(_Tolerant(scorer), context.work / "prefixes")
+    scores = Scores(Tolerant(scorer), context.work / "prefixes")
     return list(prefix_scores(scores, context.tokenizer, generations, progress=False))

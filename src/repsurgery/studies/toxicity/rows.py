@@ -53,7 +53,7 @@ def configured(
         fit, facts = fitted.get(name), _facts(one, written[name])
         choices: dict[str, Any] = {"method": BASE, "scope": "none"}
         if fit is not None:
-            choices, facts = asdict(fit.configuration), {**facts, **fit.facts}
+            choices, facts = fit.configuration.choices, {**facts, **fit.facts}
         if name in rivals:
             choices = {"method": rivals[name].generator, **rivals[name].options}
         rows.append(

@@ -60,7 +60,8 @@ def run_toxicity(
     with one_thread_each():
         with clock.step(f"texts: {plain_name(spec.data)}, {plain_name(spec.prompts)}"):
             texts = load_texts(spec, data_dir)
-            documents = _documents(spec, data_dir)
+            wikitext = _wikitext(spec, data_dir)
+            documents = None if wikitext is None else _measured(spec, wikitext)
             scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
         with clock.step(f"model: {plain_name(spec.model)}"):
             pair = twins(*lm.load(spec.model))
@@ -71,6 +72,9 @@ def run_toxicity(
         to_fit = spec.parsed()
         with clock.step(f"fitting {len(to_fit)} configurations"):
             fitted = study.fitted(vectors)
+        for line in spec.tuned():
+            with clock.step(f"searching: {line.name}"):
+                fitted[line.name] = study.tuned(line, wikitext, announce)
         with clock.step(
             f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
         ):
@@ -111,8 +115,14 @@ def run_toxicity(
     )
 
 
-def _documents(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Documents | None:
+def _wikitext(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Documents | None:
+    """Return every document of WikiText where the study measures or limits their perplexity."""
+    needed = spec.wikitext_documents != 0 or any(line.wikitext is not None for line in spec.tuned())
+    return load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw") if needed else None
+
+
+def _measured(spec: ToxicitySpec, documents: Documents) -> Documents | None:
+    """Return the documents whose perplexity is reported."""
     if spec.wikitext_documents == 0:
         return None
-    documents = load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw")
     return documents if spec.wikitext_documents < 0 else documents.first(spec.wikitext_documents)

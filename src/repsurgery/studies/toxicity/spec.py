@@ -21,8 +21,8 @@ from repsurgery.studies.common.checked import (
 )
 from repsurgery.studies.common.naming import plain_name
 from repsurgery.studies.common.options import options_toml, read_options
-from repsurgery.studies.toxicity.configuration import Configuration, parse_line
-from repsurgery.studies.toxicity.generators import GeneratorLine
+from repsurgery.studies.toxicity.configuration import Configuration, Line, parse_line
+from repsurgery.studies.toxicity.tuned import TunedLine
 
 __all__ = ["PRESETS", "ToxicitySpec", "load_toxicity_spec", "make_toxicity_spec", "toxicity_toml"]
 
@@ -180,13 +180,17 @@ class ToxicitySpec(Checked):
         """The models that judge fluency."""
         return (self.fluency,) if isinstance(self.fluency, str) else self.fluency
 
-    def lines(self) -> list[Configuration | GeneratorLine]:
-        """Return every configuration line, without the base: steerings and rivals."""
+    def lines(self) -> list[Line]:
+        """Return every configuration line, without the base: steerings, searches for one, and rivals."""
         return [parse_line(words) for words in self.configurations]
 
     def parsed(self) -> list[Configuration]:
-        """Return the configurations that steer."""
+        """Return the configurations that state how to steer."""
         return [line for line in self.lines() if isinstance(line, Configuration)]
+
+    def tuned(self) -> list[TunedLine]:
+        """Return the lines that state a price, for which a search chooses the steering."""
+        return [line for line in self.lines() if isinstance(line, TunedLine)]
 
 
 _DEMO = {

@@ -1,7 +1,7 @@
 """From a configuration and vectors to a steering function, with its certificates."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,17 @@ from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
+from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 
-__all__ = ["Fitted", "Round", "fit_configuration"]
+__all__ = ["Fitted", "Round", "at_strength", "fit_configuration", "stored_function"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
     """A configuration's steering, its certificates where the method claims something, and facts about the fit."""
 
-    configuration: Configuration
+    configuration: Configuration | TunedLine
     steering: SiteSteering
     certificate: Certificate | None
     held_out: Certificate | None
@@ -117,9 +118,9 @@ def _placed(
         price = vectors.prices[c.site]
         # rounded, so that another order of summation gives the same texts
         strength = float(f"{price.strength(function, c.kl):.6g}")
-        facts = {"strength": strength, "predicted_kl": round(price.kl(_at_strength(function, strength)), 6)}
+        facts = {"strength": strength, "predicted_kl": round(price.kl(at_strength(function, strength)), 6)}
     stored = _stored(function, c, strength, arrays, spec, folder)
-    return SiteSteering(_at_strength(stored, strength), c.site, strength), facts
+    return SiteSteering(at_strength(stored, strength), c.site, strength), facts
 
 
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
@@ -165,7 +166,8 @@ def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.
     return rs.SteeringFunction({spec.source: est.steering_.maps[None]}, gate, est.steering_.classes)
 
 
-def _at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringFunction:
+def at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringFunction:
+    """Return ``function`` at ``strength``, which may lie beyond its map, without a certificate unless it is 1."""
     if strength == 1:
         return function
     with warnings.catch_warnings():
@@ -186,11 +188,17 @@ def _stored(
     plugins = METHODS.source(c.method) if c.method in METHODS else {}
     plugins |= GATES.source(c.gate) if c.gate in GATES else {}
     facts = {"configuration": c.name, "ridge": spec.ridge, "steered": [spec.source, spec.target], **plugins}
-    name = digest_of(arrays, facts)
-    folder.mkdir(parents=True, exist_ok=True)
     origin = {"model": plain_model_name(spec.model), "site": c.site, "strength": strength}
+    return stored_function(folder, digest_of(arrays, facts), lambda: function.with_origin(**origin), label=c.name)
+
+
+def stored_function(
+    folder: Path, identity: str, compute: Callable[[], rs.SteeringFunction], *, label: str
+) -> rs.SteeringFunction:
+    """Return the function in ``folder`` whose digest of what decides it is ``identity``; without one, compute it."""
+    folder.mkdir(parents=True, exist_ok=True)
     checkpoint = Checkpoint(folder, _function, lambda path, value: rs.save(value, path))
-    return checkpoint.get(name[:16], lambda: function.with_origin(**origin), label=f"The steering {c.name!r}")
+    return checkpoint.get(identity[:16], compute, label=f"The steering {label!r}")
 
 
 def _function(path: Path) -> rs.SteeringFunction:

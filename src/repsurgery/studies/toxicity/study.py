@@ -9,6 +9,7 @@ from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
 from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
+from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
 from repsurgery.studies.toxicity.data import StudyTexts
@@ -21,6 +22,8 @@ from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
+from repsurgery.studies.toxicity.tuned import TunedLine
+from repsurgery.studies.toxicity.tuned_steering import fit_tuned
 from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_tokens
 from repsurgery.studies.toxicity.writing import Written, write
 
@@ -108,7 +111,7 @@ class Study:
             vectors.gradients[site] = read_gradients(context, policy, self.labeller, site)
 
     def fitted(self, vectors: Vectors) -> dict[str, Fitted]:
-        """Fit every configuration; later on-policy rounds are written first."""
+        """Fit every configuration that states how to steer; later on-policy rounds are written first."""
         return {c.name: self._fit(c, vectors) for c in self.spec.parsed()}
 
     def _fit(self, c: Configuration, vectors: Vectors) -> Fitted:
@@ -120,6 +123,18 @@ class Study:
         policy, context = self.later_round(c.rounds, so_far)
         steps = read_labelled(context, policy, self.labeller, c.site, credit=c.credit, before=so_far.function)
         return fit_configuration(c, vectors, self.spec, folder, last_round=Round(so_far.function, steps))
+
+    def tuned(self, line: TunedLine, documents: Documents | None, announce: Announce) -> Fitted:
+        """Search for the steering of a line; ``documents`` are those of WikiText, where the line limits their ratio."""
+        return fit_tuned(
+            line,
+            self.context(self.pair[0]),
+            self.pair,
+            self.labeller,
+            documents=documents,
+            progress=self.progress,
+            announce=announce,
+        )
 
     def later_round(self, number: int, so_far: SiteSteering) -> tuple[Policy, GeneratorContext]:
         """Write the training texts of round ``number`` under the steering so far, with noise of its own."""

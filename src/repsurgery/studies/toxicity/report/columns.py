@@ -52,7 +52,10 @@ MEASURES = (
 NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
 """The column that names the configurations."""
 
-CHOICES = ("fit", "credit", "rounds", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength", "kl")
+CHOICES = (
+    *("fit", "credit", "rounds", "gate", "shrinkage", "alpha", "site", "rows", "method", "scope", "strength", "kl"),
+    *("wikitext", "effort", "minutes"),
+)
 """The choices that distinguish configurations, the most important first."""
 
 
