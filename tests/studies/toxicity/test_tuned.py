@@ -123,7 +123,7 @@ def test_the_search_samples_as_the_study_does(files, monkeypatch):
         raise DataError("enough was seen")
 
     monkeypatch.setattr(Search, "gather", look)
-    with pytest.raises(DataError, match="'tuned kl=0.05': enough was seen"):
+    with pytest.raises(DataError, match=r"'tuned kl=0\.05': enough was seen"):
         run(files, configurations=["tuned kl=0.05"], top_p=0.5, temperature=2, tokens=4, seed=3)
     assert seen == {"top_p": 0.5, "temperature": 2.0, "tokens": 4, "seed": 3, "max_length": 16}
 
