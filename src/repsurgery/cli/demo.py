@@ -16,7 +16,7 @@ def demo(
         Path, typer.Option("--report", "--out", help="Folder of the report, the steering file and finished work.")
     ] = Path("reports/demo"),
     model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
-    kl: Annotated[float, typer.Option(help="Highest price in nats per token.")] = 0.1,
+    kl: Annotated[float, typer.Option(help="Highest price in nats per token.")] = 0.15,
     seed: Annotated[int, typer.Option(help="Random seed; equal seeds give equal texts.")] = 0,
 ) -> None:
     """Steer a real model from rude to courteous: a search chooses how, and prompts that took no part confirm it."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +22,14 @@ from repsurgery.lm.policy.writing import write
 from repsurgery.lm.twins import Twin, each
 from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.plan import Plan
+from repsurgery.tuning.plan import Measure, Plan
 
-__all__ = ["Bench", "Effect", "Measure", "Placed", "effect_of"]
+__all__ = ["Bench", "Effect", "Placed", "effect_of"]
 
-Measure = Literal["share", "mean"]
-"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
-"""Tokens of WikiText that are read at once, where the context of the model holds so many."""
+"""Tokens of WikiText that are read at once, unless the model reads fewer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,8 +109,6 @@ class Bench:
         WikiText; None where it is not available.
     sampling : mapping
         Arguments of `lm.generate` that differ from their defaults, such as top_p.
-    max_length : int or None
-        Labelled texts are truncated to this many tokens.
     """
 
     pair: Sequence[Twin]
@@ -123,7 +119,6 @@ class Bench:
     work: Path
     documents: Documents | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    max_length: int | None = None
     _scores: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
@@ -180,11 +175,13 @@ class Bench:
     def kl(self, prompts: Sequence[str], placed: Placed, *, samples: int | None = None) -> float:
         """Return KL(base ‖ steered) in nats, the mean over all tokens of the base's continuations of ``prompts``.
 
+        The end token counts, also that of a continuation without any other.
+
         ``samples`` limits it to the first continuations of each prompt. Infinite where the steered states leave the
         number range of the model.
         """
         most = samples or self.plan.samples
-        generations = [g for g in self.written(prompts, None) if g.tokens and g.sample < most]
+        generations = [g for g in self.written(prompts, None) if g.sample < most]
         facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
         journal = journal_of(self.work / "prices", "kl", facts)
         if placed.key not in journal:
@@ -204,14 +201,14 @@ class Bench:
             return None
         return float(np.mean([value for part in parts for value in part]))
 
-    def wikitext_ratio(self, placed: Placed, documents: int | None = None) -> float | None:
+    def wikitext_ratio(self, placed: Placed, documents: int) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
 
-        ``documents`` limits it to the first so many documents.
+        It is measured on the first ``documents`` documents, or on all if there are fewer.
         """
         if self.documents is None:
             return None
-        chosen = self.documents.first(min(documents or len(self.documents), len(self.documents)))
+        chosen = self.documents.first(min(documents, len(self.documents)))
         journal = journal_of(self.work / "prices", "wikitext", {**self.identity, "documents": chosen.digest})
         missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
         if missing:

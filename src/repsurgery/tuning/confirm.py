@@ -12,8 +12,6 @@ __all__ = ["Confirmed", "Pair", "confirm"]
 
 PAIRS = 12
 """Texts that are shown side by side."""
-DOCUMENTS = 20
-"""Documents of WikiText on which the price is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def confirm(
     """
     while (kl := bench.kl(prompts, placed)) > budget:
         placed = placed.scaled(math.sqrt(HEADROOM * budget / kl) if math.isfinite(kl) else 0.25)
-    documents = None if bench.documents is None else min(DOCUMENTS, len(bench.documents))
+    documents = bench.plan.documents
     ratio = bench.wikitext_ratio(placed, documents)
     while wikitext is not None and ratio is not None and ratio > wikitext:
         placed = placed.scaled(math.sqrt(HEADROOM * math.log(wikitext) / math.log(ratio)))

@@ -131,7 +131,6 @@ def gather(
     work: Path,
     progress: bool,
     sampling: Mapping[str, Any] | None = None,
-    max_length: int | None = None,
 ) -> Evidence:
     """Read the texts, let the model write, and return what candidates are fitted from; interrupted work is resumed."""
 
@@ -146,11 +145,11 @@ def gather(
             sites=list(sites),
             pooling="all",
             groups=some.texts,
-            max_length=max_length,
+            max_length=plan.text_tokens,
             progress=False,
             work_dir=work / "texts",
         )
-        return moments, _text_gradients(twin, some, (source, target), sites, work / "texts", max_length)
+        return moments, _text_gradients(twin, some, (source, target), sites, plan.text_tokens, work / "texts")
 
     def half(number: int, twin: Twin) -> Half:
         # a folder each, because both halves are written at the same time
@@ -175,7 +174,7 @@ def gather(
 
 
 def _text_gradients(
-    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], work: Path, max_length: int | None
+    twin: Twin, texts: LabelledTexts, labels: tuple[str, str], sites: Sequence[str], max_length: int, work: Path
 ) -> Mapping[str, Matrix]:
     """Return the gradients of the log-likelihoods of pairs of texts, source less target, in a shift of the states.
 

@@ -1,6 +1,5 @@
 """What a search is given: texts, prompts, documents and a budget, checked before any work is done."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,29 +21,12 @@ from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
 from repsurgery.errors import ParameterError
 from repsurgery.lm.sites.names import resolve_site, site_names
-from repsurgery.price.fisher import check_budget
 from repsurgery.workflows.on_policy import read_prompts
 
-__all__ = ["Budget", "Prompts", "Texts", "choose_sites", "find_documents", "find_prompts", "find_texts"]
+__all__ = ["Prompts", "Texts", "choose_sites", "find_documents", "find_prompts", "find_texts"]
 
 COURTESY = "courtesy"
 PROVOKING = "provoking"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The highest price: KL(base ‖ steered) in nats per token, and the ratio of WikiText perplexities or None."""
-
-    kl: float
-    wikitext: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kl", check_budget(self.kl))
-        ratio = self.wikitext
-        if ratio is not None and not (isinstance(ratio, int | float) and 1 < ratio < math.inf):
-            raise ParameterError(
-                f"wikitext is {ratio!r}; it must be a ratio of perplexities above 1, such as 1.05 for at most 5 % more."
-            )
 
 
 @dataclass(frozen=True, slots=True)

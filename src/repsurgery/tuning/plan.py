@@ -1,15 +1,35 @@
-"""How much work a search does: sizes that depend on the chosen effort, never on the speed of the machine."""
+"""What a search may cost: its budget, and sizes that depend on the effort, never on the speed of the machine."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from repsurgery.errors import ParameterError
+from repsurgery.price.fisher import check_budget
 
-__all__ = ["DEMO", "DEMO_QUICK", "EFFORTS", "Effort", "Plan", "plan_of_effort"]
+__all__ = ["DEMO", "DEMO_QUICK", "EFFORTS", "Budget", "Effort", "Measure", "Plan", "plan_of_effort"]
 
 Effort = Literal["quick", "normal", "thorough"]
+Measure = Literal["share", "mean"]
+"""``share``: of continuations with a score of at least .5. ``mean``: of the scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The highest price: KL(base ‖ steered) in nats per token, and the ratio of WikiText perplexities or None."""
+
+    kl: float
+    wikitext: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kl", check_budget(self.kl))
+        ratio = self.wikitext
+        if ratio is not None and not (isinstance(ratio, int | float) and 1 < ratio < math.inf):
+            raise ParameterError(
+                f"wikitext is {ratio!r}; it must be a ratio of perplexities above 1, such as 1.05 for at most 5 % more."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +46,8 @@ class Plan:
         The length of a continuation.
     texts : int
         The most labelled texts of each label to fit on.
+    text_tokens : int
+        Labelled texts are truncated to so many tokens.
     fits : tuple of str
         What to fit on, of "texts", "on-policy" and "steps"; see `Candidate`.
     depths : tuple of float
@@ -38,8 +60,12 @@ class Plan:
         The most candidates that the closed forms leave for the race.
     gates : bool
         Whether gates are tried behind the best candidate.
+    compared : bool
+        Whether the three methods of the paper are measured at the same price, whatever the closed forms say of them.
     proposals : int
         The most further candidates that the sampler proposes after those.
+    documents : int
+        Documents of WikiText on which the winner is measured; candidates are measured on a quarter of them.
     prices : tuple of float
         Further prices at which the winner is measured, as shares of the budget: the front.
     """
@@ -51,13 +77,16 @@ class Plan:
     samples: int
     tokens: int = 20
     texts: int = 400
+    text_tokens: int = 64
     fits: tuple[str, ...] = ("texts", "on-policy", "steps")
     depths: tuple[float, ...] = ()
     priced: int = 160
     draws: int = 4
     raced: int = 8
     gates: bool = True
+    compared: bool = True
     proposals: int = 0
+    documents: int = 8
     prices: tuple[float, ...] = (0.25, 0.5)
 
     def __post_init__(self) -> None:
@@ -72,66 +101,66 @@ class Plan:
         return asdict(self)
 
 
+_FAST = Plan(
+    writing=40,
+    search=16,
+    confirmation=40,
+    writing_samples=6,
+    samples=4,
+    texts=100,
+    fits=("texts", "on-policy"),
+    priced=60,
+    raced=3,
+    gates=False,
+    documents=2,
+    prices=(0.5,),
+)
 EFFORTS: Mapping[str, Plan] = MappingProxyType(
     {
-        "quick": Plan(
-            writing=40,
-            search=16,
-            confirmation=40,
-            writing_samples=6,
-            samples=4,
-            texts=100,
-            fits=("texts", "on-policy"),
-            priced=60,
-            raced=3,
-            gates=False,
-            prices=(0.5,),
-        ),
-        "normal": Plan(
-            writing=120, search=40, confirmation=100, writing_samples=8, samples=5, depths=(0.5, 0.8), raced=8
+        "quick": _FAST,
+        "normal": replace(
+            _FAST,
+            writing=100,
+            search=36,
+            confirmation=90,
+            writing_samples=8,
+            samples=5,
+            depths=(0.8,),
+            priced=120,
+            raced=8,
+            gates=True,
+            documents=4,
+            prices=(0.25, 0.5),
         ),
         "thorough": Plan(
-            writing=400,
-            search=60,
-            confirmation=200,
+            writing=300,
+            search=48,
+            confirmation=160,
             writing_samples=8,
-            samples=8,
-            texts=2000,
-            depths=(0.3, 0.5, 0.65, 0.8, 0.9),
-            priced=300,
-            draws=8,
+            samples=6,
+            texts=300,
+            depths=(0.5, 0.8),
+            priced=200,
             raced=12,
             proposals=40,
         ),
     }
 )
 """The sizes of each effort."""
-DEMO = Plan(
-    writing=32,
-    search=16,
-    confirmation=50,
-    writing_samples=6,
-    samples=4,
-    texts=80,
-    fits=("texts", "on-policy"),
-    priced=40,
-    raced=2,
-    gates=False,
-    prices=(0.5,),
+DEMO = replace(
+    _FAST, writing=24, search=20, confirmation=48, writing_samples=5, samples=3, priced=30, raced=2, documents=1
 )
 """The sizes of the demonstration: less than three minutes on two cores."""
-DEMO_QUICK = Plan(
-    writing=20,
-    search=8,
-    confirmation=30,
-    writing_samples=5,
-    samples=3,
+DEMO_QUICK = replace(
+    DEMO,
+    writing=16,
+    search=10,
+    confirmation=32,
+    writing_samples=4,
     tokens=16,
-    texts=40,
-    fits=("texts", "on-policy"),
-    priced=24,
-    raced=1,
-    gates=False,
+    texts=60,
+    priced=20,
+    compared=False,
     prices=(),
 )
 """The sizes of its quick version: less than 90 seconds."""

@@ -57,6 +57,10 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
     """
     if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
         raise ParameterError("prompts must be a list of texts, such as the lines of a file.")
+    most = {"writing": plan.writing, "search": plan.search, "confirmation": plan.confirmation}
+    for name, least in LEAST.items():
+        if most[name] < least:
+            raise ParameterError(f"{name} is {most[name]}; a search needs at least {least} prompts of this part.")
     distinct = list({_plain(prompt): prompt for prompt in reversed(prompts) if prompt.strip()}.values())[::-1]
     known = " \n ".join(map(_plain, texts))
     starts = {_plain(text) for text in texts}
@@ -68,7 +72,6 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
         )
     if len(apart) < len(distinct):
         notes.append(f"{len(distinct) - len(apart)} prompts occur in the texts, and were left out.")
-    most = {"writing": plan.writing, "search": plan.search, "confirmation": plan.confirmation}
     sizes = _sizes(len(apart), most)
     short = [name for name, least in LEAST.items() if sizes[name] < least]
     if short:

@@ -21,8 +21,6 @@ WORSE = 0.1
 """The p-value of Wilcoxon's test at which a candidate is surely worse than the best one and stops."""
 HEADROOM = 0.97
 """The share of the budget at which the price is placed on the search prompts, because other prompts differ a little."""
-WIKITEXT_DOCUMENTS = 6
-"""Documents of WikiText on which candidates are measured; the winner is measured on more."""
 REPEATS = 10
 """Proposals in a row that are already known, after which the sampler has nothing new to propose."""
 
@@ -168,7 +166,7 @@ class Race:
         assert self.wikitext is not None
         aim = HEADROOM * math.log(self.wikitext)
         for _ in range(3):
-            ratio = self.bench.wikitext_ratio(placed, WIKITEXT_DOCUMENTS)
+            ratio = self.bench.wikitext_ratio(placed, max(1, self.bench.plan.documents // 4))
             if ratio is None or math.log(ratio) <= math.log(self.wikitext):
                 break
             placed = placed.scaled(math.sqrt(aim / math.log(ratio)))

@@ -12,8 +12,8 @@ from repsurgery.tuning.candidates import Candidate, Scope, candidates
 from repsurgery.tuning.confirm import Confirmed, confirm
 from repsurgery.tuning.evidence import Evidence, gather
 from repsurgery.tuning.forms import Form, form_of
-from repsurgery.tuning.inputs import Budget
 from repsurgery.tuning.judges import Judges
+from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.prompts import PromptSplit
 from repsurgery.tuning.prune import Dropped, Pruned, prune
 from repsurgery.tuning.race import Race, Raced
@@ -89,7 +89,6 @@ class Search:
                 work=self.bench.work / "evidence",
                 progress=self.progress,
                 sampling=self.bench.sampling,
-                max_length=self.bench.max_length,
             )
         self.notes += dict.fromkeys(note for half in self.evidence.halves for note in half.notes)
         return self.evidence
@@ -132,9 +131,10 @@ class Search:
         assert best is not None
         scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
         gated = [self._gated(best.form.candidate, scope) for scope in scopes]
-        for form in (*gated, *self.pruned.paper):
+        paper = self.pruned.paper if self.bench.plan.compared else []
+        for form in (*gated, *paper):
             if form is not None and time.monotonic() < self.deadline - reserve:
-                self._run(form, "further", stop_early=form not in self.pruned.paper)
+                self._run(form, "further", stop_early=form not in paper)
         dropped = {one.candidate for one in self.pruned.dropped}
 
         def allowed(candidate: Candidate) -> bool:

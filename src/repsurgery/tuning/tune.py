@@ -2,28 +2,16 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import repsurgery as rs
-from repsurgery import lm
-from repsurgery.errors import ExtrapolationWarning, ParameterError
-from repsurgery.lm.load.folder import cache_root
-from repsurgery.lm.load.models import DEFAULT_MODEL
-from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.bench import Bench, Measure
-from repsurgery.tuning.inputs import Budget, choose_sites, find_documents, find_prompts, find_texts
-from repsurgery.tuning.judges import judges_of
-from repsurgery.tuning.lock import SCHEMA, Lock, lock_path, read_lock, write_lock
-from repsurgery.tuning.plan import Effort, Plan, plan_of_effort
-from repsurgery.tuning.prompts import split_prompts
-from repsurgery.tuning.record import outcome_of, record_of
-from repsurgery.tuning.repeat import repeat
-from repsurgery.tuning.search import Search
+from repsurgery.tuning.lock import Lock, lock_path, read_lock, write_lock
+from repsurgery.tuning.plan import Budget, Effort, Measure, Plan, plan_of_effort
+from repsurgery.tuning.request import Request, check_minutes
 
 __all__ = ["Tuned", "tune"]
 
@@ -59,7 +47,7 @@ def tune(
     source: str = "source",
     target: str = "target",
     prompts: Any = None,
-    model: str = DEFAULT_MODEL,
+    model: str = "smollm2-135m",
     kl: float = 0.1,
     wikitext: float | None = None,
     scorer: Any = None,
@@ -139,58 +127,32 @@ def tune(
     An interrupted search repeats no finished candidate (test_an_interrupted_search_repeats_nothing).
     """
     began = time.monotonic()
-    work = cache_root() / "tune" if work_dir is None else Path(work_dir)
+    # torch is needed from here on, and not to know the name
+    from repsurgery.tuning.repeat import repeat
+    from repsurgery.tuning.run import run, work_folder
+
+    work = work_folder(work_dir)
     if lock is not None:
         stored = read_lock(lock)
         return Tuned(repeat(stored, texts, prompts, scorer, work, progress=progress, announce=announce), None, stored)
-    budget, plan = Budget(kl, wikitext), plan or plan_of_effort(effort)
-    deadline = began + 60 * _check_minutes(minutes)
-    found_texts, found_prompts = find_texts(texts, text=text, label=label), find_prompts(prompts)
-    words = () if found_texts is None else found_texts.texts.texts
-    split = split_prompts(found_prompts.prompts, words, plan, seed=seed)
-    documents, note = find_documents(budget.wikitext, data_dir)
-    with one_thread_each(), warnings.catch_warnings():
-        # a price, not the geodesic, decides how far a map is followed
-        warnings.simplefilter("ignore", ExtrapolationWarning)
-        announce(f"model: {model}")
-        network, tokenizer = lm.load(model)
-        chosen_sites = choose_sites(network, plan.depths, sites)
-        judges = judges_of(
-            None if found_texts is None else found_texts.texts, scorer, others, source=source, target=target, seed=seed
-        )
-        if judges.facts["auc"] is not None:
-            announce(f"judge: {judges.facts['name']}, AUC {judges.facts['auc']:.3f} on texts that it never saw")
-        used = measure or ("share" if judges.facts["kind"] == "trained" else "mean")
-        bench = Bench(twins(network, tokenizer), judges.judge, plan, used, seed, work, documents)
-        search = Search(bench, judges, split, chosen_sites, budget, source, target, deadline, progress, announce)
-        search.notes += [note] if note else []
-        search.gather()
-        best = search.choose()
-        confirmed = search.confirm(best)
-        outcome = outcome_of(search, confirmed)
-        origin = lm.origin_of(
-            network,
-            site=best.placed.site,
-            strength=confirmed.placed.strength,
-            positions="all",
-            data=found_prompts.place["digest"],
-        )
-    steering = best.form.function.with_origin(origin).with_outcome(outcome)
-    facts: dict[str, Any] = {
-        **{"kind": "tune-lock", "schema": SCHEMA, "version": rs.__version__, "model": model},
-        **{"fingerprint": origin.fingerprint, "source": source, "target": target},
-        **{"texts": None if found_texts is None else found_texts.place, "prompts": found_prompts.place},
-        **{"scorer": scorer if isinstance(scorer, str) else None, "judge": judges.judge.digest},
-        **{"labeller": judges.labeller.digest, "measure": used, "plan": plan.to_dict(), "sites": list(chosen_sites)},
-        **{"seed": seed, "kl": budget.kl, "wikitext": budget.wikitext, "candidate": asdict(best.form.candidate)},
-        **{"strength": confirmed.placed.strength, "digest": steering.digest(), "outcome": outcome.to_dict()},
-    }
-    return Tuned(steering, record_of(search, best, confirmed, model), facts)
-
-
-def _check_minutes(minutes: float | None) -> float:
-    if minutes is None:
-        return 1e6
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes >= 0:
-        raise ParameterError(f"minutes is {minutes!r}; it must be a number of at least 0.")
-    return float(minutes)
+    request = Request(
+        texts=texts,
+        columns=(text, label),
+        source=source,
+        target=target,
+        prompts=prompts,
+        model=model,
+        budget=Budget(kl, wikitext),
+        scorer=scorer,
+        others=tuple(others),
+        measure=measure,
+        plan=plan or plan_of_effort(effort),
+        sites=None if sites is None else tuple(sites),
+        deadline=began + 60 * check_minutes(minutes),
+        seed=seed,
+        data_dir=data_dir,
+        work=work,
+        progress=progress,
+        announce=announce,
+    )
+    return Tuned(*run(request))

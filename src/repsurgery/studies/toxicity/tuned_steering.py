@@ -22,8 +22,9 @@ from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.steerings import Fitted, at_strength, stored_function
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.bench import Bench
-from repsurgery.tuning.inputs import Budget, choose_sites
+from repsurgery.tuning.inputs import choose_sites
 from repsurgery.tuning.judges import judges_of
+from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.race import Raced
 from repsurgery.tuning.search import Search
 
@@ -90,12 +91,11 @@ def _search(
     every_text, labels = zip(*rows, strict=True)
     labelled = LabelledTexts(every_text, labels, texts.labelled.name, texts.labelled.source, texts.labelled.licence)
     judges = judges_of(labelled, Tolerant(scorer), (), source=spec.source, target=spec.target, seed=spec.seed)
-    plan = replace(line.plan, tokens=spec.tokens)
+    plan = replace(line.plan, tokens=spec.tokens, text_tokens=min(line.plan.text_tokens, spec.max_length))
     work = context.work / "tuned"
     limited = documents if line.wikitext is not None else None
     how: dict[str, Any] = {
         "sampling": {"top_p": spec.top_p, "temperature": float(spec.temperature)},
-        "max_length": spec.max_length,
     }
     return Search(
         Bench(pair, judges.judge, plan, "mean", spec.seed, work, limited, **how),
@@ -118,7 +118,7 @@ def _identity(line: TunedLine, context: GeneratorContext, search: Search) -> dic
     return {
         **{"line": line.name, **context.identity, "texts": search.judges.texts.digest},
         **{"prompts": [search.split.writing, search.split.search], "judge": [judge.name, judge.version, judge.digest]},
-        **{"plan": bench.plan.to_dict(), "sites": search.sites, "max_length": bench.max_length, "seed": bench.seed},
+        **{"plan": bench.plan.to_dict(), "sites": search.sites, "seed": bench.seed},
         **{"labels": [search.source, search.target], "version": rs.__version__},
         "documents": None if bench.documents is None else bench.documents.digest,
     }
