@@ -5,8 +5,8 @@ import pytest
 
 import repsurgery as rs
 from repsurgery.errors import DataError, FileFormatError, IdentityWarning, ParameterError
-from repsurgery.tuning.inputs import Budget
 from repsurgery.tuning.lock import lock_path, read_lock, write_lock
+from repsurgery.tuning.plan import Budget
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.tuning.tiny import PROMPTS, LetterScorer, labelled, tiny_tune
 

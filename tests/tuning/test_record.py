@@ -4,7 +4,7 @@ import pytest
 
 from repsurgery.errors import ParameterError
 from repsurgery.studies.tuned.record import check_tune_record
-from repsurgery.tuning.inputs import Budget
+from repsurgery.tuning.plan import Budget
 from tests.tuning.tiny import PLAN, PROMPTS, tiny_tune
 
 KEYS = {

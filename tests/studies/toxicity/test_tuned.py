@@ -120,14 +120,14 @@ def test_the_search_samples_as_the_study_does(files, monkeypatch):
     seen = {}
 
     def look(self):
-        bench = self.bench
-        seen.update(bench.sampling, tokens=bench.plan.tokens, seed=bench.seed, max_length=bench.plan.text_tokens)
+        bench, plan = self.bench, self.bench.plan
+        seen.update(bench.sampling, tokens=plan.tokens, text_tokens=plan.text_tokens, seed=bench.seed)
         raise DataError("enough was seen")
 
     monkeypatch.setattr(Search, "gather", look)
-    with pytest.raises(DataError, match="'tuned kl=0.05': enough was seen"):
+    with pytest.raises(DataError, match=r"'tuned kl=0\.05': enough was seen"):
         run(files, configurations=["tuned kl=0.05"], top_p=0.5, temperature=2, tokens=4, seed=3)
-    assert seen == {"top_p": 0.5, "temperature": 2.0, "tokens": 4, "seed": 3, "max_length": 16}
+    assert seen == {"top_p": 0.5, "temperature": 2.0, "tokens": 4, "text_tokens": 16, "seed": 3}
 
 
 def test_other_sampling_writes_other_texts(files):

@@ -108,11 +108,9 @@ def _search(
     plan = replace(line.plan, tokens=spec.tokens, text_tokens=min(line.plan.text_tokens, spec.max_length))
     work = context.work / "tuned"
     limited = documents if line.wikitext is not None else None
-    how: dict[str, Any] = {
-        "sampling": {"top_p": spec.top_p, "temperature": float(spec.temperature)},
-    }
+    sampling = {"top_p": spec.top_p, "temperature": float(spec.temperature)}
     return Search(
-        Bench(pair, judges.judge, plan, "mean", spec.seed, work, limited, **how),
+        Bench(pair, judges.judge, plan, "mean", spec.seed, work, limited, sampling),
         judges,
         line.split(texts.training.texts),
         choose_sites(context.model, plan.depths, None),
