@@ -67,7 +67,7 @@ def test_a_search_with_a_limit_on_wikitext_meets_it(model_folder, tmp_path):
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "x", float("nan"), float("inf")])
 def test_budgets_that_are_none_are_refused(wrong):
-    with pytest.raises(ParameterError, match="^kl is .*; it must be a positive number of nats"):
+    with pytest.raises(ParameterError, match=r"^kl is .*; it must be a positive number of nats"):
         Budget(wrong)
-    with pytest.raises(ParameterError, match="^wikitext is .*; it must be a ratio of perplexities above 1"):
+    with pytest.raises(ParameterError, match=r"^wikitext is .*; it must be a ratio of perplexities above 1"):
         Budget(0.1, False if wrong is True else wrong)
