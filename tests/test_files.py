@@ -6,9 +6,10 @@ import threading
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from repsurgery.errors import FileFormatError
-from repsurgery.files import Contents, digest_of, read_file, write_file
+from repsurgery.files import Contents, digest_of, read_file, to_bytes, write_file
 
 CONTENTS = Contents("thing", {"a": [1, "x", None]}, {"W": np.arange(6.0).reshape(2, 3), "n": np.array(4)})
 
@@ -196,3 +197,24 @@ def test_writing_never_opens_the_files_of_other_threads_to_everybody(tmp_path):
         thread.join()
         os.umask(before)
     assert not wrong
+
+
+def test_equal_contents_give_equal_bytes(tmp_path):
+    names = [f"array {i} ü" for i in range(12)]
+    first = {name: np.full((i + 1, 2), float(i)) for i, name in enumerate(names)}
+    header = {"b": 1, "a": {"z": "é", "y": [1.5, None]}}
+    every = {
+        to_bytes(Contents("thing", dict(items), arrays))
+        for items in (header.items(), reversed(header.items()))
+        for arrays in (first, dict(reversed(first.items())), {name: array.copy() for name, array in first.items()})
+        for _ in range(5)
+    }
+    assert len(every) == 1
+    (data,) = every
+    assert int.from_bytes(data[:8], "little") % 8 == 0
+    (tmp_path / "f").write_bytes(data)
+    # other programs read it as any safetensors file
+    loaded = load_file(tmp_path / "f")
+    assert all((loaded[name] == array).all() for name, array in first.items())
+    assert len(loaded) == len(first)
+    assert to_bytes(Contents("thing", header | {"b": 2}, first)) != data

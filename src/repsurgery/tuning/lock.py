@@ -9,7 +9,7 @@ from typing import Any
 from repsurgery.checkpoint import write_text
 from repsurgery.errors import DataError, FileFormatError, ParameterError
 from repsurgery.files import built_from
-from repsurgery.tuning.candidates import Candidate
+from repsurgery.tuning.candidates import SPACE, Candidate
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["SCHEMA", "Lock", "candidate_of", "lock_path", "plan_of", "read_lock", "require_same", "write_lock"]
@@ -65,6 +65,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
             f"{lock.get('version')} that wrote it."
         )
     wrong = [name for name, kind in LOCKED.items() if not isinstance(lock.get(name), kind)]
+    wrong += [name for name in ("texts", "prompts") if name not in wrong and not _is_place(lock[name])]
     if wrong:
         raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} is missing or has another type.")
     folder = file.absolute().parent
@@ -74,7 +75,11 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
 def candidate_of(lock: Lock) -> Candidate:
     """Return the candidate that a lock names."""
     with built_from("the candidate of the lock"):
-        return Candidate(**lock["candidate"])
+        candidate = Candidate(**lock["candidate"])
+        unknown = [name for name, values in SPACE.items() if getattr(candidate, name) not in values]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is {getattr(candidate, unknown[0])!r}")
+        return candidate
 
 
 def plan_of(lock: Lock) -> Plan:
@@ -91,6 +96,14 @@ def require_same(name: str, found: str, wanted: str) -> None:
             f"The {name} differ from those of the lock (digest {found[:12]} instead of {wanted[:12]}). Give the "
             f"original {name}, or run tune without --lock."
         )
+
+
+def _is_place(place: dict[str, Any] | None) -> bool:
+    """Return whether this is what `find_texts` or `find_prompts` says of the place of its data."""
+    if place is None:
+        return True
+    named = all(isinstance(place.get(name, 0), str | None) for name in ("path", "name"))
+    return named and isinstance(place.get("digest"), str)
 
 
 def _relative(place: dict[str, Any] | None, folder: Path) -> dict[str, Any] | None:

@@ -24,12 +24,16 @@ class Budget:
     wikitext: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kl", check_budget(self.kl))
+        try:
+            object.__setattr__(self, "kl", check_budget(self.kl))
+        except ParameterError as error:
+            raise ParameterError(str(error).replace("kl_budget", "kl", 1)) from error
         ratio = self.wikitext
         if ratio is not None and not (isinstance(ratio, int | float) and 1 < ratio < math.inf):
             raise ParameterError(
                 f"wikitext is {ratio!r}; it must be a ratio of perplexities above 1, such as 1.05 for at most 5 % more."
             )
+        object.__setattr__(self, "wikitext", None if ratio is None else float(ratio))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

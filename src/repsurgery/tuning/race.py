@@ -165,10 +165,8 @@ class Race:
     def _within_wikitext(self, placed: Placed) -> tuple[Placed, float | None]:
         assert self.wikitext is not None
         aim = HEADROOM * math.log(self.wikitext)
-        for _ in range(3):
-            ratio = self.bench.wikitext_ratio(placed, max(1, self.bench.plan.documents // 4))
-            if ratio is None or math.log(ratio) <= math.log(self.wikitext):
-                break
+        documents = max(1, self.bench.plan.documents // 4)
+        while (ratio := self.bench.wikitext_ratio(placed, documents)) is not None and ratio > self.wikitext:
             placed = placed.scaled(math.sqrt(aim / math.log(ratio)))
         return placed, ratio
 

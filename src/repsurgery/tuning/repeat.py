@@ -7,7 +7,7 @@ from typing import Any
 
 from repsurgery import lm
 from repsurgery.certificates.outcome import Outcome
-from repsurgery.errors import IdentityWarning
+from repsurgery.errors import IdentityWarning, ParameterError
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.evidence import gather
@@ -54,6 +54,8 @@ def repeat(
     columns = {} if place is None else {name: place[name] for name in ("text", "label")}
     found_texts = find_texts(_given(texts, place), **columns)
     found_prompts = find_prompts(_given(prompts, lock["prompts"]))
+    if found_texts is None and place is not None:
+        raise ParameterError("The texts of the lock were not in a file, so that it cannot find them. Pass texts.")
     if found_texts is not None and place is not None:
         require_same("texts", found_texts.place["digest"], place["digest"])
     require_same("prompts", found_prompts.place["digest"], lock["prompts"]["digest"])

@@ -43,7 +43,7 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
             f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
             "fits; other scorers do not."
         )
-    if spec.tuned():
+    if spec.searches():
         notes.append(
             f"Tuned steerings were chosen on training prompts, none of which is evaluated, by the first scorer, "
             f"{spec.scorers[0]!r}, which therefore favours them; other scorers do not."

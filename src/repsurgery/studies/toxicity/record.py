@@ -16,7 +16,7 @@ WRITING = "writing, "
 
 def is_published_concept(spec: Mapping[str, Any]) -> bool:
     """Return whether these options steer away from toxicity; published figures say nothing about other concepts."""
-    return str(spec.get("source", "toxic")) == "toxic"
+    return bool(spec.get("source", "toxic") == "toxic")
 
 
 @checked(RecordError, finite=False)

@@ -187,6 +187,10 @@ class ToxicitySpec(Checked):
         """Return the configurations that state how to steer."""
         return [line for line in self.lines() if isinstance(line, Configuration)]
 
+    def searches(self) -> list[TunedLine]:
+        """Return the tuned lines for which the study itself searches."""
+        return [line for line in self.tuned() if line.file is None]
+
     def tuned(self) -> list[TunedLine]:
         """Return the lines that state a price, for which a search chooses the steering."""
         return [line for line in self.lines() if isinstance(line, TunedLine)]

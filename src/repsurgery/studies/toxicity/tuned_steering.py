@@ -55,6 +55,8 @@ def fit_tuned(
     ----------
     A resumed study does not search again (test_a_resumed_study_does_not_search_again).
     """
+    if line.file is not None:
+        return _from_file(line, line.file)
     search = _search(line, context, pair, scorer, documents, progress=progress, announce=announce)
     identity = _identity(line, context, search)
     journal = journal_of(context.work / "tuned", "chosen", identity)
@@ -74,6 +76,18 @@ def fit_tuned(
     steering = SiteSteering(at_strength(stored, facts["strength"]), facts["site"], facts["strength"])
     issued = steering.function.certificate
     return Fitted(line, steering, issued if isinstance(issued, Certificate) else None, None, None, facts)
+
+
+def _from_file(line: TunedLine, file: str) -> Fitted:
+    """Return a steering that was tuned elsewhere, at the site and strength that its file states."""
+    function = rs.load(file)
+    if not isinstance(function, rs.SteeringFunction) or function.origin.site is None:
+        raise DataError(f"{line.name!r}: the file holds no steering function with a site, such as tune writes.")
+    origin, outcome = function.origin, function.outcome
+    site, strength = str(origin.site), 1.0 if origin.strength is None else origin.strength
+    facts = {"site": site, "strength": strength, "digest": function.digest()}
+    facts |= {} if outcome is None else {"outcome": outcome.to_dict()}
+    return Fitted(line, SiteSteering(at_strength(function, strength), site, strength), None, None, None, facts)
 
 
 def _search(
@@ -100,7 +114,7 @@ def _search(
         judges,
         line.split(texts.training.texts),
         choose_sites(context.model, plan.depths, None),
-        Budget(line.kl, line.wikitext),
+        Budget(line.kl or 0.0, line.wikitext),
         spec.source,
         spec.target,
         time.monotonic() + 60 * (math.inf if line.minutes is None else line.minutes),
