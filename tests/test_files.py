@@ -205,7 +205,7 @@ def test_equal_contents_give_equal_bytes(tmp_path):
     header = {"b": 1, "a": {"z": "é", "y": [1.5, None]}}
     every = {
         to_bytes(Contents("thing", dict(items), arrays))
-        for items in (header.items(), reversed(header.items()))
+        for items in (list(header.items()), list(header.items())[::-1])
         for arrays in (first, dict(reversed(first.items())), {name: array.copy() for name, array in first.items()})
         for _ in range(5)
     }

@@ -165,11 +165,11 @@ def test_the_ratio_is_that_of_the_perplexities(pair, placed, tmp_path):
         twin.model, twin.tokenizer, documents.detokenised, {"base": None, "steered": placed.steering}, **how
     )
     ratio = found["steered"].word_perplexity / found["base"].word_perplexity
-    assert bench.wikitext_ratio(placed) == pytest.approx(ratio, rel=1e-6)
+    assert bench.wikitext_ratio(placed, 4) == pytest.approx(ratio, rel=1e-6)
     assert ratio > 1
-    assert bench.wikitext_ratio(replace(placed, strength=0.0)) == 1
-    assert bench.wikitext_ratio(placed, 2) != bench.wikitext_ratio(placed)
-    assert replace(bench, documents=None).wikitext_ratio(placed) is None
+    assert bench.wikitext_ratio(replace(placed, strength=0.0), 4) == 1
+    assert bench.wikitext_ratio(placed, 2) != bench.wikitext_ratio(placed, 4)
+    assert replace(bench, documents=None).wikitext_ratio(placed, 4) is None
 
 
 def test_the_measure_is_a_share_or_a_mean_and_empty_texts_count_0(bench):

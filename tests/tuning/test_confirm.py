@@ -37,7 +37,7 @@ def test_the_confirmed_price_meets_a_limit_on_wikitext(bench, split, placed, tmp
     found = confirm(own, split.confirmation, placed, budget=0.4, wikitext=wikitext)
     assert 1 < found.wikitext_ratio <= wikitext
     assert found.kl == own.kl(split.confirmation, found.placed) < free.kl
-    assert found.wikitext_ratio == own.wikitext_ratio(found.placed)
+    assert found.wikitext_ratio == own.wikitext_ratio(found.placed, own.plan.documents)
 
 
 def test_a_price_within_the_budget_is_left_alone(bench, split, placed):

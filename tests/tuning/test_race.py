@@ -11,7 +11,7 @@ from repsurgery.errors import MissingExtraError
 from repsurgery.lm.policy import writing
 from repsurgery.tuning.candidates import Candidate, canonical
 from repsurgery.tuning.forms import form_of
-from repsurgery.tuning.race import HEADROOM, WIKITEXT_DOCUMENTS, Race
+from repsurgery.tuning.race import HEADROOM, Race
 from tests.lm.tiny_models import texts
 from tests.tuning.tiny import SITES, LetterScorer, tiny_tune
 
@@ -94,9 +94,9 @@ def test_a_limit_on_wikitext_lowers_the_strength(make_race, forms, bench, tmp_pa
     documents = Documents(tuple(texts(8, seed=2, longest=40)), name="tiny", source="made for tests")
     own = replace(bench, documents=documents, work=tmp_path / "own")
     free, limited = make_race(bench=own).place(forms[1]), make_race(wikitext=1.02, bench=own).place(forms[1])
-    unlimited = own.wikitext_ratio(free[0], WIKITEXT_DOCUMENTS)
+    unlimited = own.wikitext_ratio(free[0], own.plan.documents // 4)
     assert unlimited > 1.02 >= limited[2] > 1
-    assert limited[2] == own.wikitext_ratio(limited[0], WIKITEXT_DOCUMENTS)
+    assert limited[2] == own.wikitext_ratio(limited[0], own.plan.documents // 4)
     assert limited[1] == own.kl(make_race().prompts, limited[0], samples=1) < free[1]
     # a limit far above costs nothing
     assert make_race(wikitext=5.0, bench=own).place(forms[1])[0].key == free[0].key

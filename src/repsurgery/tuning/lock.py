@@ -65,7 +65,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
             f"{lock.get('version')} that wrote it."
         )
     wrong = [name for name, kind in LOCKED.items() if not isinstance(lock.get(name), kind)]
-    wrong += [name for name in ("texts", "prompts") if name not in wrong and not _is_place(lock[name])]
+    wrong += [name for name in ("texts", "prompts") if name not in wrong and not _is_place(lock.get(name))]
     if wrong:
         raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} is missing or has another type.")
     folder = file.absolute().parent
