@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "common.report.tables": ["Table"],
         "fairness.report.tables": ["result_tables"],
         "page": ["write_report", "write_study_report"],
-        "toxicity.report.demo_tables": ["certificates_table", "outcomes_table"],
+        "toxicity.report.short_tables": ["certificates_table", "outcomes_table"],
         "toxicity.report.tables": ["toxicity_tables"],
     },
 )

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from repsurgery.cli.show import show_table
-from repsurgery.studies.toxicity.report.demo_tables import certificates_table, outcomes_table
+from repsurgery.studies.toxicity.report.short_tables import certificates_table, outcomes_table
 from tests.studies.report.records import small_record
 
 

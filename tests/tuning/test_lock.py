@@ -129,7 +129,9 @@ def test_files_that_are_not_text_or_do_not_exist_are_refused(tmp_path):
 
 
 def test_another_layout_is_refused_with_its_version(edit):
-    with pytest.raises(FileFormatError, match=r"has the lock format 99; this repsurgery reads 1\. Use the version 7\.0"):
+    with pytest.raises(
+        FileFormatError, match=r"has the lock format 99; this repsurgery reads 1\. Use the version 7\.0"
+    ):
         read_lock(edit(schema=99, version="7.0"))
 
 

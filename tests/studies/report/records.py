@@ -1,4 +1,4 @@
-"""A small record of a demonstration, made without a model; its certificates are real."""
+"""A small record of a study of another concept than toxicity, made without a model; its certificates are real."""
 
 import tempfile
 from dataclasses import asdict
@@ -9,10 +9,20 @@ import numpy as np
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.toxicity import make_toxicity_spec
 from repsurgery.studies.toxicity.record import Configured, Example, ToxicityRecord
+from repsurgery.studies.toxicity.spec import POOLED
 from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 
-SPEC = make_toxicity_spec("demo")
+SPEC = make_toxicity_spec(
+    "local",
+    source="rude",
+    target="courteous",
+    fit_rows=200,
+    held_out=60,
+    # few texts leave every class covariance singular
+    configurations=tuple(f"{words} shrinkage=oas" if words.startswith("leace") else words for words in POOLED),
+    scorers=("linear",),
+)
 
 
 def small_vectors():

@@ -6,7 +6,7 @@ import pytest
 import repsurgery as rs
 from repsurgery.studies.common.report.certificates import certificate_table
 from repsurgery.studies.common.report.numbers import number
-from repsurgery.studies.toxicity.report.demo_tables import certificates_table, outcomes_table
+from repsurgery.studies.toxicity.report.short_tables import certificates_table, outcomes_table
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 from tests.strategies import make_concept
 from tests.studies.report.records import small_record

@@ -79,7 +79,7 @@ def test_presets_are_the_paper_s_protocol():
     local = make_toxicity_spec("local")
     assert (local.samples, local.tokens, local.prompt_count, local.model) == (25, 20, 200, "smollm2-135m")
     # on our own models MiMiC keeps to what the texts support; the paper's preset keeps the paper's ridge
-    for preset, shrinkage in {"paper": "preset", "local": "pooled", "demo": "pooled", "demo-quick": "pooled"}.items():
+    for preset, shrinkage in {"paper": "preset", "local": "pooled"}.items():
         mimic = [c for c in make_toxicity_spec(preset).parsed() if c.method == "mimic"]
         assert len(mimic) == 2 and {(c.shrinkage, c.alpha) for c in mimic} == {(shrinkage, "auto")}
 
@@ -88,6 +88,7 @@ def test_presets_are_the_paper_s_protocol():
     ("options", "message"),
     [
         ({"preset": "huge"}, "no preset"),
+        ({"preset": "demo"}, "no preset 'demo'; it has paper, local"),
         ({"volume": 3}, "no option 'volume'"),
         ({"samples": 0}, "samples is 0"),
         ({"samples": 2.5}, "samples is 2.5"),

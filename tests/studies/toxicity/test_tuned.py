@@ -1,5 +1,6 @@
 """A line that states a price: the search of `repsurgery.tuning` chooses its steering inside a study."""
 
+import numpy as np
 import pytest
 
 import repsurgery as rs
@@ -15,6 +16,7 @@ from repsurgery.studies.toxicity.spec import load_toxicity_spec
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.plan import Plan
 from repsurgery.tuning.search import Search
+from tests.lm.tiny_models import tiny_model
 from tests.studies.toxicity.small import make_files, small_spec
 from tests.studies.toxicity.test_run import WordScorer
 
@@ -118,14 +120,14 @@ def test_the_search_samples_as_the_study_does(files, monkeypatch):
     seen = {}
 
     def look(self):
-        bench = self.bench
-        seen.update(bench.sampling, tokens=bench.plan.tokens, seed=bench.seed, max_length=bench.max_length)
+        bench, plan = self.bench, self.bench.plan
+        seen.update(bench.sampling, tokens=plan.tokens, text_tokens=plan.text_tokens, seed=bench.seed)
         raise DataError("enough was seen")
 
     monkeypatch.setattr(Search, "gather", look)
-    with pytest.raises(DataError, match="'tuned kl=0.05': enough was seen"):
+    with pytest.raises(DataError, match=r"'tuned kl=0\.05': enough was seen"):
         run(files, configurations=["tuned kl=0.05"], top_p=0.5, temperature=2, tokens=4, seed=3)
-    assert seen == {"top_p": 0.5, "temperature": 2.0, "tokens": 4, "seed": 3, "max_length": 16}
+    assert seen == {"top_p": 0.5, "temperature": 2.0, "tokens": 4, "text_tokens": 16, "seed": 3}
 
 
 def test_other_sampling_writes_other_texts(files):
@@ -194,3 +196,18 @@ def test_a_specification_keeps_the_line(tmp_path):
 def test_a_line_that_says_something_else_is_refused(words, remedy):
     with pytest.raises(ParameterError, match=remedy):
         make_toxicity_spec("local", configurations=[words])
+
+
+def test_a_tuned_file_is_used_as_it_states(files):
+    """The row of a file has the texts of its steering at its own strength, and not of the map at strength 1."""
+    shift = np.linspace(-1.0, 1.0, tiny_model("llama").config.hidden_size)
+    function = rs.SteeringFunction({None: rs.Translation(shift)}).with_origin(site="final", strength=0.25)
+    path = files / "shift.safetensors"
+    rs.save(function, path)
+    (row,) = [c for c in run(files, "files", configurations=[f"tuned file={path}"]).configurations if c.name != "base"]
+    assert row.facts["strength"] == 0.25 and row.facts["site"] == "final"
+    rs.save(function.with_origin(strength=1.0), path)
+    (other,) = [
+        c for c in run(files, "files", configurations=[f"tuned file={path}"]).configurations if c.name != "base"
+    ]
+    assert other.measures["kl.own"].value > 4 * row.measures["kl.own"].value

@@ -72,7 +72,7 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
     # fewer prompts are the first of more
     prompts = prompts.sample(spec.prompt_count, spec.seed)
     rest = every.without(reserved)
-    needed = bool(needed_sites(spec.parsed())["on-policy"] or spec.tuned())
+    needed = bool(needed_sites(spec.parsed())["on-policy"] or spec.searches())
     if needed and len(rest) < spec.policy_prompts:
         raise DataError(
             f"{every.name} has {len(rest)} prompts beside the evaluated ones; on-policy fits and searches need "
@@ -80,7 +80,7 @@ def load_texts(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> S
         )
     # a different seed from the evaluation's: the same permutation of the rest would depend on the evaluated prompts
     training = rest.sample(spec.policy_prompts, spec.seed + 1) if needed else rest
-    for line in spec.tuned():
+    for line in spec.searches():
         # too few prompts for a search are found before any model is used
         line.split(training.texts)
     return StudyTexts(labelled, fitted, held_out, prompts, training)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from repsurgery.studies.common.naming import plain_name
-from repsurgery.studies.toxicity.record import Configured, is_demo
+from repsurgery.studies.toxicity.record import Configured, is_published_concept
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 
 __all__ = ["toxicity_notes"]
@@ -17,7 +17,7 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
     )
     notes = [
         "Compare toxicity within one scorer only: a figure belongs to the scorer's name, version and digest."
-        + ("" if is_demo(spec.to_dict()) else published),
+        + (published if is_published_concept(spec.to_dict()) else ""),
         f"Intervals and tests are over the {spec.prompt_count} prompts, the same for every configuration; they hold "
         "for prompts like these, and say nothing about other seeds or other labelled texts.",
         "Continuations are scored without their prompts. All steerings draw with the same random numbers.",
@@ -43,7 +43,7 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
             f"On-policy texts are labelled by the first scorer, {spec.scorers[0]!r}, which therefore favours these "
             "fits; other scorers do not."
         )
-    if spec.tuned():
+    if spec.searches():
         notes.append(
             f"Tuned steerings were chosen on training prompts, none of which is evaluated, by the first scorer, "
             f"{spec.scorers[0]!r}, which therefore favours them; other scorers do not."

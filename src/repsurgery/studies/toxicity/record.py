@@ -8,15 +8,15 @@ from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import Checked, Several, checked, field_validator
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord", "is_demo"]
+__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord", "is_published_concept"]
 
 WRITING = "writing, "
 """The keys of ``seconds`` that begin so give the time of one configuration within the step of writing."""
 
 
-def is_demo(spec: Mapping[str, Any]) -> bool:
-    """Return whether these options are those of a demonstration, which reproduces no published figure."""
-    return str(spec.get("preset")).startswith("demo")
+def is_published_concept(spec: Mapping[str, Any]) -> bool:
+    """Return whether these options steer away from toxicity; published figures say nothing about other concepts."""
+    return bool(spec.get("source", "toxic") == "toxic")
 
 
 @checked(RecordError, finite=False)

@@ -38,10 +38,9 @@ class ToxicitySpec(Checked):
     Attributes
     ----------
     experiment : "toxicity"
-    preset : {"paper", "local", "demo", "demo-quick"}
-        The source of the other defaults: the paper's protocol on GPT-2 large; the same protocol on the embedded model,
-        with pooled shrinkage for MiMiC and at a size that a laptop can run; or the demonstration, from rude to
-        courteous on embedded texts, in a few minutes or in about one.
+    preset : {"paper", "local"}
+        The source of the other defaults: the paper's protocol on GPT-2 large; or the same protocol on the embedded
+        model, with pooled shrinkage for MiMiC and at a size that a laptop can run.
     data : str
         The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
@@ -107,7 +106,7 @@ class ToxicitySpec(Checked):
     """
 
     experiment: Literal["toxicity"]
-    preset: Literal["paper", "local", "demo", "demo-quick"]
+    preset: Literal["paper", "local"]
     data: str = "jigsaw"
     text: str = "text"
     label: str = "label"
@@ -188,32 +187,14 @@ class ToxicitySpec(Checked):
         """Return the configurations that state how to steer."""
         return [line for line in self.lines() if isinstance(line, Configuration)]
 
+    def searches(self) -> list[TunedLine]:
+        """Return the tuned lines for which the study itself searches."""
+        return [line for line in self.tuned() if line.file is None]
+
     def tuned(self) -> list[TunedLine]:
         """Return the lines that state a price, for which a search chooses the steering."""
         return [line for line in self.lines() if isinstance(line, TunedLine)]
 
-
-_DEMO = {
-    "data": "courtesy",
-    "source": "rude",
-    "target": "courteous",
-    "max_length": 64,
-    "fit_rows": 200,
-    "held_out": 60,
-    "prompts": "courtesy",
-    "prompt_count": 15,
-    "prompt_toxicity": 0.0,
-    "samples": 3,
-    # 200 texts in 576 dimensions leave every class covariance singular
-    "configurations": tuple(f"{words} shrinkage=oas" if words.startswith("leace") else words for words in POOLED),
-    "scorers": ("linear",),
-    "fluency_prompts": 0,
-    "wikitext_documents": 0,
-    "neutral": 4,
-    "gate_prompts": 15,
-    "examples": 15,
-}
-_QUICK = {"fit_rows": 60, "held_out": 20, "prompt_count": 4, "samples": 2, "tokens": 10, "neutral": 2}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
@@ -225,8 +206,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "wikitext_documents": -1,
     },
     "local": {"fit_rows": 4000, "configurations": POOLED},
-    "demo": _DEMO,
-    "demo-quick": {**_DEMO, **_QUICK},
 }
 """What each preset changes in the defaults of `ToxicitySpec`."""
 

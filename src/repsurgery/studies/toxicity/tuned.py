@@ -21,8 +21,10 @@ class TunedLine:
 
     Attributes
     ----------
-    kl : float
+    kl : float or None
         The highest price: KL(base ‖ steered) in nats per token of the model's own continuations of training prompts.
+    file : str or None
+        Instead of a price: a steering file that ``repsurgery tune`` wrote, used as it states.
     wikitext : float or None
         The highest ratio of WikiText perplexities, such as 1.05.
     effort : {"quick", "normal", "thorough"}
@@ -31,7 +33,8 @@ class TunedLine:
         No further candidate is measured after so many minutes.
     """
 
-    kl: float
+    kl: float | None = None
+    file: str | None = None
     wikitext: float | None = None
     effort: str = "normal"
     minutes: float | None = None
@@ -82,13 +85,16 @@ def parse_tuned_line(words: str) -> TunedLine:
                 "scope, fit, site and strength itself."
             )
         values[name] = _value(words, name, text)
-    if "kl" not in values:
+    if "file" in values and len(values) > 1:
+        raise ParameterError(f"{words!r} names a file, which was tuned already. Leave out the other options.")
+    if not {"kl", "file"} & values.keys():
         raise ParameterError(f"{words!r} has no price; a search needs one. Write '{TUNED} kl=0.1'.")
     return TunedLine(**values)
 
 
 _NEEDED: Mapping[str, tuple[float, str]] = {
     "kl": (0.0, "a number of nats per token above 0, such as 0.1"),
+    "file": (math.nan, "the path of a steering file"),
     "wikitext": (1.0, "a ratio of perplexities above 1, such as 1.05 for at most 5 % more"),
     "effort": (math.nan, f"one of {', '.join(get_args(Effort))}"),
     "minutes": (0.0, "a number of minutes above 0"),
@@ -98,7 +104,7 @@ _NEEDED: Mapping[str, tuple[float, str]] = {
 
 def _value(words: str, name: str, text: str) -> Any:
     above, needed = _NEEDED[name]
-    if name == "effort" and text in get_args(Effort):
+    if (name == "effort" and text in get_args(Effort)) or (name == "file" and text):
         return text
     try:
         value = float(text)

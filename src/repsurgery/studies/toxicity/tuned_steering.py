@@ -55,6 +55,8 @@ def fit_tuned(
     ----------
     A resumed study does not search again (test_a_resumed_study_does_not_search_again).
     """
+    if line.file is not None:
+        return _from_file(line, line.file)
     search = _search(line, context, pair, scorer, documents, progress=progress, announce=announce)
     identity = _identity(line, context, search)
     journal = journal_of(context.work / "tuned", "chosen", identity)
@@ -76,6 +78,18 @@ def fit_tuned(
     return Fitted(line, steering, issued if isinstance(issued, Certificate) else None, None, None, facts)
 
 
+def _from_file(line: TunedLine, file: str) -> Fitted:
+    """Return a steering that was tuned elsewhere, at the site and strength that its file states."""
+    function = rs.load(file)
+    if not isinstance(function, rs.SteeringFunction) or function.origin.site is None:
+        raise DataError(f"{line.name!r}: the file holds no steering function with a site, such as tune writes.")
+    origin, outcome = function.origin, function.outcome
+    site, strength = str(origin.site), 1.0 if origin.strength is None else origin.strength
+    facts = {"site": site, "strength": strength, "digest": function.digest()}
+    facts |= {} if outcome is None else {"outcome": outcome.to_dict()}
+    return Fitted(line, SiteSteering(at_strength(function, strength), site, strength), None, None, None, facts)
+
+
 def _search(
     line: TunedLine,
     context: GeneratorContext,
@@ -94,15 +108,13 @@ def _search(
     plan = replace(line.plan, tokens=spec.tokens, text_tokens=min(line.plan.text_tokens, spec.max_length))
     work = context.work / "tuned"
     limited = documents if line.wikitext is not None else None
-    how: dict[str, Any] = {
-        "sampling": {"top_p": spec.top_p, "temperature": float(spec.temperature)},
-    }
+    sampling = {"top_p": spec.top_p, "temperature": float(spec.temperature)}
     return Search(
-        Bench(pair, judges.judge, plan, "mean", spec.seed, work, limited, **how),
+        Bench(pair, judges.judge, plan, "mean", spec.seed, work, limited, sampling),
         judges,
         line.split(texts.training.texts),
         choose_sites(context.model, plan.depths, None),
-        Budget(line.kl, line.wikitext),
+        Budget(line.kl or 0.0, line.wikitext),
         spec.source,
         spec.target,
         time.monotonic() + 60 * (math.inf if line.minutes is None else line.minutes),

@@ -7,7 +7,7 @@ from repsurgery.studies.common.report.certificates import CERTIFICATE_COLUMNS, c
 from repsurgery.studies.common.report.numbers import fraction, word
 from repsurgery.studies.common.report.significance import without_tests
 from repsurgery.studies.common.report.tables import Column, Measured, Table, table_of
-from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_demo
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_published_concept
 from repsurgery.studies.toxicity.report.ablation import ablation_tables
 from repsurgery.studies.toxicity.report.claims import claims_tables
 from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
@@ -49,8 +49,7 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
         _toxicity_table(record),
         _cost_table(record, older),
         _judges_table(record),
-        # the demonstration steers another concept, so the published figures do not apply to it
-        *([] if is_demo(record.spec) else [beside_table(record), *claims_tables(tested)]),
+        *([beside_table(record), *claims_tables(tested)] if is_published_concept(record.spec) else []),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
         _mean_table(record, older),
         _diversity_table(record, older),

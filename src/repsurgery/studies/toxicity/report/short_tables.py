@@ -1,4 +1,4 @@
-"""A toxicity record in two tables, as the demonstration prints them: certificates, and what the model writes."""
+"""A toxicity record in two short tables: certificates, and what the model writes."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,18 +1,18 @@
-"""The demonstration is a preset of the toxicity study, here on a tiny model and tiny texts."""
+"""The methods of the paper in one study: what is measured, certified, announced and repeated."""
 
-import json
 import math
 
 import pytest
 
 import repsurgery.studies.toxicity.run as run_module
 from repsurgery.errors import DataError
-from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity, toxicity_toml
+from repsurgery.studies.toxicity import make_toxicity_spec, run_toxicity
 from repsurgery.studies.toxicity.data import load_texts
-from repsurgery.studies.toxicity.spec import load_toxicity_spec
-from tests.lm.tiny_models import WORDS, texts, tiny_model, tiny_tokenizer
+from repsurgery.studies.toxicity.spec import POOLED
+from tests.studies.toxicity.small import make_files, small_spec
 
-SCALE = {"fit_rows": 30, "held_out": 12, "prompt_count": 3, "samples": 2, "tokens": 5, "neutral": 2}
+# few texts leave every class covariance singular
+LINES = [f"{words} shrinkage=oas" if words.startswith("leace") else words for words in POOLED]
 
 
 class WordScorer:
@@ -26,20 +26,14 @@ class WordScorer:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    tiny_model("llama").save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
-    rude = [f"{text} {WORDS[i % 5]},rude" for i, text in enumerate(texts(50, seed=1))]
-    courteous = [f"{text} {WORDS[20 + i % 5]},courteous" for i, text in enumerate(texts(50, seed=2))]
-    (folder / "texts.csv").write_text("\n".join(["text,label", *rude, *courteous]))
-    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in texts(4, seed=3)))
+    folder = tmp_path_factory.mktemp("study")
+    make_files(folder)
     return folder
 
 
 def run(folder, work, announce=lambda step: None, **differences):
-    model = str(folder / "model")
-    data = {"data": str(folder / "texts.csv"), "prompts": str(folder / "prompts.jsonl")}
-    spec = make_toxicity_spec("demo", model=model, fluency=model, **{**data, **SCALE, **differences})
+    options = {"configurations": LINES, "prompt_count": 3, "examples": 3, "wikitext_documents": 0}
+    spec = small_spec(folder, **{**options, **differences})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "load_scorer", lambda name: WordScorer())
         return run_toxicity(spec, work_dir=folder / work, progress=False, announce=announce)
@@ -85,8 +79,8 @@ def test_certificates_hold_on_fitted_rows_and_are_measured_on_held_out_ones(reco
         pair = c.certificate["by_source"][0]
         assert c.certificate["mean_gap"] < 1e-9 < pair["mean_gap_before"]
         assert c.held_out["mean_gap"] > 1e-3
-        assert pair["rows_source"] == 30
-        assert c.held_out["by_source"][0]["rows_source"] == 12
+        assert pair["rows_source"] == 25
+        assert c.held_out["by_source"][0]["rows_source"] == 10
 
 
 def test_every_step_is_announced_and_timed(record):
@@ -108,14 +102,11 @@ def test_a_corpus_too_small_for_the_scale_is_refused(folder):
         run(folder, "work", fit_rows=45)
 
 
-@pytest.mark.parametrize("preset", ["demo", "demo-quick"])
-def test_the_presets_need_nothing_but_what_is_embedded(preset, tmp_path, monkeypatch):
+def test_the_embedded_texts_and_prompts_need_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setenv("REPSURGERY_DATA", str(tmp_path / "absent"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    spec = make_toxicity_spec(preset)
+    sizes = {"fit_rows": 200, "held_out": 60, "prompt_count": 15, "prompt_toxicity": 0.0}
+    spec = make_toxicity_spec(data="courtesy", prompts="courtesy", source="rude", target="courteous", **sizes)
     loaded = load_texts(spec, None)
     assert set(loaded.labelled.counts) == {"rude", "courteous"} and loaded.labelled.name == "courtesy"
-    assert len(loaded.prompts) == spec.prompt_count and len(loaded.fitted["rude"]) == spec.fit_rows
-    assert (spec.wikitext_documents, spec.scorers, spec.model) == (0, ("linear",), "smollm2-135m")
-    (tmp_path / "demo.toml").write_text(toxicity_toml(spec), encoding="utf-8")
-    assert load_toxicity_spec(tmp_path / "demo.toml") == spec
+    assert len(loaded.prompts) == 15 and len(loaded.fitted["rude"]) == 200
