@@ -51,9 +51,9 @@ class Search:
     deadline: float
     progress: bool
     announce: Callable[[str], None]
-    evidence: Evidence = field(init=False)
-    pruned: Pruned = field(init=False)
-    race: Race = field(init=False)
+    evidence: Evidence = field(init=False, repr=False)
+    pruned: Pruned = field(init=False, repr=False)
+    race: Race = field(init=False, repr=False)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
