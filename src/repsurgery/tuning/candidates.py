@@ -64,7 +64,7 @@ class Candidate:
             *([f"shrinkage {plain.shrinkage}"] if plain.method == "mimic" else []),
             *([f"damping {plain.damping:g}"] if plain.is_natural and plain.damping != 0.3 else []),
             *([] if plain.scope == "all" else [{"gate": "gated", "soft": "softly gated"}[plain.scope]]),
-            *([] if plain.price == 1 else [f"{plain.price:g} of the price"]),
+            *([] if plain.price == 1 else [f"{plain.price:.3g} {'times' if plain.price > 1 else 'of'} the price"]),
         ]
         return ", ".join([f"{plain.method} on {plain.fit} at {plain.site}", *extras])
 

@@ -152,18 +152,27 @@ EFFORTS: Mapping[str, Plan] = MappingProxyType(
 )
 """The sizes of each effort."""
 DEMO = replace(
-    _FAST, writing=24, search=20, confirmation=48, writing_samples=5, samples=3, priced=30, raced=2, documents=1
+    _FAST,
+    writing=24,
+    search=16,
+    confirmation=44,
+    writing_samples=5,
+    samples=3,
+    texts=80,
+    priced=30,
+    raced=2,
+    documents=1,
 )
 """The sizes of the demonstration: less than three minutes on two cores."""
 DEMO_QUICK = replace(
     DEMO,
-    writing=16,
-    search=10,
-    confirmation=32,
+    writing=14,
+    search=8,
+    confirmation=28,
     writing_samples=4,
     tokens=16,
-    texts=60,
-    priced=20,
+    texts=50,
+    priced=16,
     compared=False,
     prices=(),
 )

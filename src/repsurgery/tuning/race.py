@@ -157,7 +157,8 @@ class Race:
         else:
             kl = self.bench.kl(self.prompts, placed, samples=1)
         ratio = None
-        if self.wikitext is not None:
+        # a price beyond the budget shows what it would buy, whatever the limit on WikiText
+        if self.wikitext is not None and form.candidate.price <= 1:
             placed, ratio = self._within_wikitext(placed)
             kl = self.bench.kl(self.prompts, placed, samples=1)
         return placed, kl, ratio

@@ -20,8 +20,8 @@ from repsurgery.tuning.race import Race, Raced
 
 __all__ = ["Search"]
 
-DEARER = (4.0, 16.0)
-"""Prices, in budgets, at which the winner is measured where it shows no effect within the budget."""
+DEARER = (0.01, 0.05, 0.2, 0.8)
+"""Prices in nats per token at which the winner is measured where it shows no effect within the budget."""
 
 
 @dataclass(eq=False)
@@ -164,12 +164,14 @@ class Search:
             return None
 
     def _front(self, best: Raced, reserve: float) -> None:
-        """Measure the best candidate at other prices: lower ones, and higher ones where it shows no effect."""
-        prices = [*self.bench.plan.prices, *(DEARER if best.effect.high >= 0 else ())]
-        for price in prices:
+        """Measure the best candidate at lower prices."""
+        for price in self.bench.plan.prices:
             if time.monotonic() < self.deadline - reserve:
-                form = replace(best.form, candidate=replace(best.form.candidate, price=price))
-                self._run(form, f"at {price:g} of the price", stop_early=False)
+                self._run_at(best, price)
+
+    def _run_at(self, best: Raced, price: float) -> None:
+        form = replace(best.form, candidate=replace(best.form.candidate, price=price))
+        self._run(form, "at another price", stop_early=False)
 
     def _run(self, form: Form, where: str, *, stop_early: bool = True) -> Raced:
         raced = self.race.run(form, stop_early=stop_early)
@@ -180,10 +182,10 @@ class Search:
         return raced
 
     def confirm(self, best: Raced) -> Confirmed:
-        """Measure the winner on the confirmation prompts."""
+        """Measure the winner on the confirmation prompts; where it shows no effect, also what higher prices buy."""
         prompts = self.split.confirmation
         with self.step(f"confirmation: {len(prompts)} prompts x {self.bench.plan.samples}"):
-            return confirm(
+            confirmed = confirm(
                 self.bench,
                 prompts,
                 best.placed,
@@ -191,3 +193,8 @@ class Search:
                 wikitext=self.budget.wikitext,
                 others=self.judges.others,
             )
+        if confirmed.effect.high >= 0:
+            with self.step("no effect at this price: measuring higher ones"):
+                for nats in [nats for nats in DEARER if nats > 1.5 * self.budget.kl][:3]:
+                    self._run_at(best, nats / self.budget.kl)
+        return confirmed
