@@ -4,11 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import repsurgery as rs
+from repsurgery import lm
 from repsurgery.errors import DataError
 from repsurgery.price import Fisher
-from repsurgery.tuning.candidates import Candidate
+from repsurgery.tuning.candidates import Candidate, canonical
 from repsurgery.tuning.forms import STEERED, fitted_function, form_of
+from tests.tuning.tiny import labelled
 
 MOVES = [
     Candidate("final", "mean", "on-policy"),
@@ -131,10 +132,43 @@ def test_a_steering_without_effect_on_predictions_is_refused(evidence):
         form_of(Candidate("final", "mean", "on-policy"), replace(evidence, halves=blind))
 
 
-def test_the_gain_grows_with_the_strength(evidence):
-    form = form_of(Candidate("final", "mimic", "on-policy", "pooled 0.5"), evidence)
+def test_the_gain_is_that_of_the_map_at_its_strength(evidence):
+    """Beyond strength 1 a map that shrinks a direction stretches it in the other sense."""
+    form = form_of(Candidate("final", "leace", "texts"), evidence)
     (m,) = form.function.maps.values()
-    assert form.gain_at(0.5) == pytest.approx(1 + 0.5 * (m.gain() - 1))
-    assert form.gain_at(1.0) == pytest.approx(m.gain()) == pytest.approx(form.gain)
+    for strength in (0.5, 1.0, 6.0):
+        W = (1 - strength) * np.eye(m.dim) + strength * m.weight
+        assert form.gain_at(strength) == pytest.approx(np.linalg.norm(W, 2), rel=1e-6)
+    assert form.gain_at(6.0) > 3 > form.gain_at(1.0)
     assert form_of(Candidate("final", "mean", "texts"), evidence).gain_at(7.0) == 1.0
-    assert isinstance(form.function, rs.SteeringFunction)
+
+
+def test_a_natural_shift_on_texts_favours_the_target_texts(evidence, pair):
+    """Along it the log-likelihood of target texts rises against that of source texts, and falls along its opposite."""
+    form, some = form_of(Candidate("final", "natural", "texts"), evidence), labelled()
+    twin = pair[0]
+
+    def contrast(strength):
+        steering = {"final": form.function.with_origin(strength=strength)}
+        prompts, rests = zip(*(text.split(" ", 1) for text in some.texts), strict=True)
+        how = {"steering": steering, "progress": False}
+        found = lm.log_likelihoods(twin.model, twin.tokenizer, prompts, [f" {rest}" for rest in rests], **how)
+        values = [one.total / len(one.tokens) for one in found]
+        sides = [
+            np.mean([v for v, z in zip(values, some.labels, strict=True) if z == label]) for label in ("low", "high")
+        ]
+        return sides[0] - sides[1]
+
+    assert contrast(0.3) > contrast(0.0) + 0.01 > contrast(-0.3) + 0.02
+
+
+def test_a_half_knows_nothing_of_the_other(evidence):
+    """What is fitted on one half does not change with the other one, so that slopes are held out."""
+    first, second = evidence.halves
+    swapped = replace(evidence, halves=(first, replace(second, moments=first.moments, gradients=first.gradients)))
+    for method in ("mean", "natural", "natural-mean", "blend"):
+        candidate = canonical(Candidate("final", method, "on-policy"))
+        ours, theirs = (fitted_function(candidate, one, halves=(0,)).digest() for one in (evidence, swapped))
+        assert ours == theirs
+        both, other = (fitted_function(candidate, one).digest() for one in (evidence, swapped))
+        assert both != other

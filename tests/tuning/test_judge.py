@@ -114,7 +114,7 @@ def test_it_is_a_frozen_scorer_with_facts_for_the_record(trained, name):
         judge.auc = 1.0
     facts = json.loads(json.dumps(judge.facts()))
     assert set(facts) == {"name", "kind", "digest", "auc", "auc_low", "auc_high", "texts"}
-    assert (facts["kind"], facts["digest"], facts["texts"]) == ("trained", judge.digest, judge.texts)
+    assert (facts["kind"], facts["digest"], facts["texts"]) == ("trained", judge.digest, judge.held_out)
 
 
 @representations

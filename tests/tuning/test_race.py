@@ -7,11 +7,12 @@ import pytest
 import repsurgery as rs
 from repsurgery.checkpoint import Journal
 from repsurgery.datasets import Documents
-from repsurgery.errors import MissingExtraError
+from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.policy import writing
+from repsurgery.tuning.bench import HEADROOM
 from repsurgery.tuning.candidates import Candidate, canonical
 from repsurgery.tuning.forms import form_of
-from repsurgery.tuning.race import HEADROOM, Race
+from repsurgery.tuning.race import Race
 from tests.lm.tiny_models import texts
 from tests.tuning.tiny import SITES, LetterScorer, tiny_tune
 
@@ -30,8 +31,8 @@ def forms(evidence):
 
 
 @pytest.fixture
-def make_race(bench, split, tmp_path):
-    return lambda budget=0.1, wikitext=None, bench=bench: Race(bench, split.search, budget, wikitext, tmp_path, SITES)
+def make_race(bench, split):
+    return lambda budget=0.1, wikitext=None, bench=bench: Race(bench, split.search, budget, wikitext, SITES)
 
 
 def reversed_(form):
@@ -59,7 +60,7 @@ def test_the_best_is_the_one_with_the_lowest_measure_on_all_search_prompts(make_
     assert race.best is best
 
 
-def test_a_candidate_that_is_surely_worse_stops_early(make_race, forms, split, written):
+def test_a_candidate_that_falls_behind_stops_early(make_race, forms, split, written):
     race = make_race()
     best = race.run(forms[1])
     assert best.finished
@@ -70,8 +71,18 @@ def test_a_candidate_that_is_surely_worse_stops_early(make_race, forms, split, w
     assert sum(written) - before <= worse.effect.prompts * race.bench.plan.samples
     assert worse.effect.value > best.effect.value
     assert race.best is best
-    # as it would not have been without the comparison
-    assert make_race().run(reversed_(forms[0]), stop_early=False).finished
+    # alone it does not stop, whatever an earlier race has stored of it
+    alone = make_race()
+    assert alone.run(reversed_(forms[1])).finished and alone.best is not None
+    # and where it has to be compared on all prompts it is finished
+    assert race.run(reversed_(forms[1]), stop_early=False).finished
+
+
+def test_a_candidate_that_no_strength_brings_to_the_budget_is_refused(make_race, forms, monkeypatch):
+    race = make_race()
+    monkeypatch.setattr(type(race.bench), "kl", lambda *args, **how: math.inf)
+    with pytest.raises(DataError, match=r"No strength was found at which it costs at most 0\.1 nats"):
+        race.run(forms[0])
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.1, 0.5])
@@ -105,14 +116,13 @@ def test_a_limit_on_wikitext_lowers_the_strength(make_race, forms, bench, tmp_pa
 def test_what_was_measured_is_not_measured_again(make_race, forms, written):
     first = make_race()
     raced = [first.run(form) for form in forms]
-    count, lines = sum(written), next(first.folder.glob("race-*.jsonl")).read_bytes()
+    count = sum(written)
     second = make_race()
     again = [second.run(form) for form in forms]
     assert [(one.effect, one.placed.key, one.finished) for one in again] == [
         (one.effect, one.placed.key, one.finished) for one in raced
     ]
     assert sum(written) == count
-    assert next(first.folder.glob("race-*.jsonl")).read_bytes() == lines
     assert second.best.form is first.best.form
     # another budget is another race
     assert make_race(0.2).run(forms[0]).placed.key != raced[0].placed.key

@@ -80,11 +80,26 @@ def tune(
     """Choose the steering with the greatest effect at a stated price, and confirm it on prompts that took no part."""
     inputs = [texts, prompts, lock, Path(model)]
     check_output(out, inputs=inputs)
+    lock_file = out.with_name(f"{out.name.removesuffix('.safetensors')}.lock.json")
+    check_output(lock_file, inputs=[texts, prompts, Path(model)])
     for folder, writes in ((report, TUNE_FILES), (work_dir, ())):
         if folder is not None:
             check_output_folder(folder, inputs=inputs, writes=writes)
     if quick and thorough:
         raise ParameterError("--quick and --thorough exclude each other. Pass one of them.")
+    stated: dict[str, Any] = {
+        "--source": source != "source",
+        "--target": target != "target",
+        "--kl": kl != 0.1,
+        "--seed": seed != 0,
+    }
+    stated |= {"--model": model != "smollm2-135m", "--wikitext": wikitext, "--scorer": scorer, "--also": also}
+    stated |= {"--measure": measure, "--quick": quick, "--thorough": thorough, "--minutes": minutes, "--site": site}
+    given = [flag for flag, value in stated.items() if value]
+    if lock is not None and given:
+        raise ParameterError(
+            f"--lock states everything but the places of texts and prompts. Leave out {', '.join(given)}."
+        )
     if lock is not None and report is not None:
         raise ParameterError(
             "--lock makes a steering again and measures nothing, so there is no report. Leave out --report."
@@ -147,8 +162,8 @@ def show_tuned(record: Any, report: Path | None, console: Console) -> None:
 
 def _ratio(words: str) -> float:
     """Return 1.05 for "+5%", "5%" and "1.05"."""
-    found = re.fullmatch(r"\+?\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)", words.strip())
-    if found is None:
+    rise = re.fullmatch(r"\+?\s*(\d+(?:\.\d+)?|\.\d+)\s*%", words.strip())
+    ratio = re.fullmatch(r"1\.\d+", words.strip())
+    if rise is None and ratio is None:
         raise ParameterError(f"wikitext is {words!r}; write the highest rise as +5%, or the ratio as 1.05.")
-    value = float(found[1])
-    return 1 + value / 100 if found[2] else value
+    return float(words) if rise is None else 1 + float(rise[1]) / 100

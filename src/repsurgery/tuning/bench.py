@@ -26,6 +26,8 @@ from repsurgery.tuning.plan import Measure, Plan
 
 __all__ = ["Bench", "Effect", "Placed", "effect_of"]
 
+HEADROOM = 0.97
+"""The share of the budget at which a price is placed, because other prompts and documents differ a little."""
 PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
@@ -90,7 +92,9 @@ def effect_of(base: Vector, steered: Vector) -> Effect:
     before, after = found["base"].estimate.value, found["steered"]
     difference, p = after.difference, after.p_value
     assert difference is not None and p is not None
-    return Effect(before, after.estimate.value, difference.value, difference.low, difference.high, p, len(base))
+    # a difference of two scores between 0 and 1 is at most 1
+    low, high = max(-1.0, difference.low), min(1.0, difference.high)
+    return Effect(before, after.estimate.value, difference.value, low, high, p, len(base))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +190,8 @@ class Bench:
         journal = journal_of(self.work / "prices", "kl", facts)
         if placed.key not in journal:
             journal.note({placed.key: self._kl(generations, placed)})
-        return math.inf if journal[placed.key] is None else float(journal[placed.key])
+        # a divergence of rounding errors may be slightly below 0
+        return math.inf if journal[placed.key] is None else max(0.0, float(journal[placed.key]))
 
     def _kl(self, generations: Sequence[Generation], placed: Placed) -> float | None:
         def run(twin: Twin, part: Sequence[Generation]) -> list[float]:
@@ -213,15 +218,25 @@ class Bench:
         missing = {key: one for key, one in (("base", None), (placed.key, placed)) if key not in journal}
         if missing:
             twin = self.pair[0]
-            found = lm.document_perplexity(
-                twin.model,
-                twin.tokenizer,
-                chosen.detokenised,
-                {key: None if one is None else one.steering for key, one in missing.items()},
-                words=chosen.words,
-                bytes=chosen.bytes,
-                max_length=min(WINDOW, context_length(twin.model, twin.tokenizer)),
-                progress=False,
-            )
+            try:
+                found = lm.document_perplexity(
+                    twin.model,
+                    twin.tokenizer,
+                    chosen.detokenised,
+                    {key: None if one is None else one.steering for key, one in missing.items()},
+                    words=chosen.words,
+                    bytes=chosen.bytes,
+                    max_length=min(WINDOW, context_length(twin.model, twin.tokenizer)),
+                    progress=False,
+                )
+            except NonFiniteError:
+                return math.inf
             journal.note({key: one.word_perplexity for key, one in found.items()})
         return float(journal[placed.key]) / float(journal["base"])
+
+    def within_wikitext(self, placed: Placed, most: float, documents: int) -> tuple[Placed, float | None]:
+        """Return ``placed`` at a strength whose ratio is at most ``most``, its own if possible, and the ratio."""
+        while (ratio := self.wikitext_ratio(placed, documents)) is not None and ratio > most:
+            finite = math.isfinite(ratio)
+            placed = placed.scaled(math.sqrt(HEADROOM * math.log(most) / math.log(ratio)) if finite else 0.25)
+        return placed, ratio

@@ -85,7 +85,8 @@ def canonical(candidate: Candidate) -> Candidate:
     return replace(
         c,
         fit=_fit(c),
-        shrinkage=c.shrinkage if c.method == "mimic" else "none",
+        # without any shrinkage the covariances of states of texts are singular
+        shrinkage="none" if c.method != "mimic" else "pooled" if c.shrinkage == "none" else c.shrinkage,
         damping=c.damping if c.is_natural else 0.3,
         # LEACE is one map for every class, and a gate would take its guarantee away
         scope="all" if c.method == "leace" else c.scope,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from repsurgery.tuning.bench import Bench, Effect, Placed
-from repsurgery.tuning.race import HEADROOM
+from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed
 
 __all__ = ["Confirmed", "Pair", "confirm"]
 
@@ -38,6 +37,8 @@ class Confirmed:
     wikitext_ratio : float or None
     others : tuple of (scorer, Effect)
     pairs : tuple of Pair
+    unscored : pair of int
+        Continuations of the base and of the steered model in which there is nothing to score.
     """
 
     placed: Placed
@@ -46,6 +47,7 @@ class Confirmed:
     wikitext_ratio: float | None
     others: tuple[tuple[Any, Effect], ...]
     pairs: tuple[Pair, ...]
+    unscored: tuple[int, int] = (0, 0)
 
 
 def confirm(
@@ -68,14 +70,15 @@ def confirm(
     """
     while (kl := bench.kl(prompts, placed)) > budget:
         placed = placed.scaled(math.sqrt(HEADROOM * budget / kl) if math.isfinite(kl) else 0.25)
-    documents = bench.plan.documents
-    ratio = bench.wikitext_ratio(placed, documents)
-    while wikitext is not None and ratio is not None and ratio > wikitext:
-        placed = placed.scaled(math.sqrt(HEADROOM * math.log(wikitext) / math.log(ratio)))
-        ratio, kl = bench.wikitext_ratio(placed, documents), bench.kl(prompts, placed)
+    if wikitext is None:
+        ratio = bench.wikitext_ratio(placed, bench.plan.documents)
+    else:
+        placed, ratio = bench.within_wikitext(placed, wikitext, bench.plan.documents)
+        kl = bench.kl(prompts, placed)
     effect = bench.effect(prompts, placed)
     by_others = tuple((other, bench.effect(prompts, placed, other)) for other in others)
-    return Confirmed(placed, effect, kl, ratio, by_others, _pairs(bench, prompts, placed))
+    empty = [sum(not g.text.strip() for g in bench.written(prompts, one)) for one in (None, placed)]
+    return Confirmed(placed, effect, kl, ratio, by_others, _pairs(bench, prompts, placed), (empty[0], empty[1]))
 
 
 def _pairs(bench: Bench, prompts: Sequence[str], placed: Placed) -> tuple[Pair, ...]:

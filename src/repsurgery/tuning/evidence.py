@@ -1,6 +1,5 @@
 """What every candidate is fitted from, read once for all sites together."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -136,7 +135,7 @@ def gather(
 
     def read_texts(twin: Twin) -> tuple[Mapping[str, ClassMoments], Mapping[str, Matrix]]:
         assert texts is not None
-        some = _first(texts, plan.texts)
+        some = _drawn(texts, plan.texts, seed)
         moments = lm.class_moments(
             twin.model,
             twin.tokenizer,
@@ -213,7 +212,14 @@ def _half(
         **{"sites": list(sites), "samples": plan.writing_samples, "max_new_tokens": plan.tokens, "seed": seed},
         **{"source_at": "auto", "target_at": "auto", "progress": progress, "work_dir": work},
     }
-    own = lm.on_policy(twin.model, twin.tokenizer, prompts, labeller, **how)
+    try:
+        own = lm.on_policy(twin.model, twin.tokenizer, prompts, labeller, **how)
+    except DataError as error:
+        what, _, _ = str(error).partition("Each class needs")
+        raise DataError(
+            f"{what}The model's own continuations must show both, so that there is something to steer. Give more "
+            f"prompts, or prompts that provoke {labels[0]!r}."
+        ) from error
     moments, notes = {"on-policy": _renamed(own, labels)}, []
     telling = _telling(own)
     gradients: Mapping[str, Matrix] = {}
@@ -248,14 +254,11 @@ def _half(
     return Half(moments, gradients, fishers, states, own.scores, tuple(notes))
 
 
-def _first(texts: LabelledTexts, most: int) -> LabelledTexts:
-    """Return the first ``most`` texts of each label."""
-    met: Counter[str] = Counter()
-    rows = []
-    for label in texts.labels:
-        met[label] += 1
-        rows.append(met[label] <= most)
-    return texts.where(rows)
+def _drawn(texts: LabelledTexts, most: int, seed: int) -> LabelledTexts:
+    """Return at most ``most`` texts of each label, drawn at random and in their order."""
+    labels, rng = np.array(texts.labels), np.random.default_rng(seed)
+    rows = [rng.permutation(np.flatnonzero(labels == label))[:most] for label in texts.counts]
+    return texts.where(np.sort(np.concatenate(rows)))
 
 
 def _renamed(own: OnPolicy, labels: tuple[str, str]) -> dict[str, ClassMoments]:

@@ -57,8 +57,8 @@ class Form:
         return float(f"{math.sqrt(kl / self.unit_kl):.6g}")
 
     def gain_at(self, strength: float) -> float:
-        """Return the largest stretch at ``strength``."""
-        return 1 + strength * (self.gain - 1) if self.gain > 1 else 1.0
+        """Return the largest stretch of a direction at ``strength``, which may lie beyond the map."""
+        return max(m.interpolate(strength).gain() for m in self.function.maps.values())
 
     def direction(self, X: Rows) -> Vector:
         """Return the mean displacement (d,) of the rows ``X`` at a price of 1."""

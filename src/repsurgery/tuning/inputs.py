@@ -20,6 +20,7 @@ from repsurgery.datasets import (
 from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
 from repsurgery.errors import ParameterError
+from repsurgery.lm.price.shifts import require_decoder
 from repsurgery.lm.sites.names import resolve_site, site_names
 from repsurgery.workflows.on_policy import read_prompts
 
@@ -96,6 +97,7 @@ def choose_sites(model: nn.Module, depths: Sequence[float], sites: Sequence[str]
     SiteError
         The model has no such site, or none that is known.
     """
+    require_decoder(model, caller="tune")
     if sites is not None:
         for site in sites:
             resolve_site(model, site)

@@ -82,8 +82,9 @@ class Judge:
 
     def facts(self) -> dict[str, Any]:
         """Return what a record states about its judge, ready for JSON."""
-        names = ("name", "digest", "auc", "auc_low", "auc_high", "texts")
-        return {"kind": "trained"} | {name: getattr(self, name) for name in names}
+        names = ("name", "digest", "auc", "auc_low", "auc_high")
+        # the number of texts on which the AUC was measured
+        return {"kind": "trained", "texts": self.held_out} | {name: getattr(self, name) for name in names}
 
     def _score(self, texts: list[str]) -> list[float]:
         # the prefixes of continuations repeat each other, and equal texts have equal scores

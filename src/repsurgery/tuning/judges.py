@@ -46,7 +46,7 @@ def judges_of(
     """Return the judges: the scorer where there is one, otherwise judges that are trained on halves of the texts.
 
     The judge is trained on one half in the representation of a sentence encoder, and its AUC is measured on the other
-    half; the labeller the other way round. Steerings are fitted on the labeller's half.
+    half. The labeller is trained on that other half, on which the steerings are fitted as well.
     """
     if texts is not None:
         _require_labels(texts, source, target)
@@ -79,6 +79,12 @@ def judges_of(
 def _require_labels(texts: LabelledTexts, source: str, target: str) -> None:
     if source == target:
         raise ParameterError(f"source and target are both {source!r}; steering needs two labels.")
+    labels = ", ".join(f"{label} ({count})" for label, count in texts.counts.items())
+    if len(texts.counts) < 2:
+        raise DataError(f"The texts have one label only: {labels}. Add texts of a second label to steer to.")
     for name, label in (("source", source), ("target", target)):
         if label not in texts.counts:
-            raise ParameterError(f"{name} is {label!r}; the labels of the texts are {', '.join(texts.counts)}.")
+            raise ParameterError(
+                f"{name} is {label!r}; the labels of the texts are {labels}. Name the label to steer from as source, "
+                "and the label to steer to as target."
+            )

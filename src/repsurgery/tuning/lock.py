@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from repsurgery.checkpoint import write_text
+from repsurgery.checkpoint import digest, write_text
 from repsurgery.errors import DataError, FileFormatError, ParameterError
 from repsurgery.files import built_from
 from repsurgery.tuning.candidates import SPACE, Candidate
@@ -28,14 +28,15 @@ LOCKED: dict[str, Any] = {
 
 def lock_path(out: str | os.PathLike[str]) -> Path:
     """Return where the lock of the steering file ``out`` is written: kinder.safetensors has kinder.lock.json."""
-    return Path(out).with_suffix(".lock.json")
+    path = Path(out)
+    return path.with_name(f"{path.name.removesuffix('.safetensors')}.lock.json")
 
 
 def write_lock(lock: Lock, path: str | os.PathLike[str]) -> Path:
     """Write a lock; paths of texts and prompts are stored relative to its folder."""
     folder = Path(path).absolute().parent
     stored = {**lock, "texts": _relative(lock["texts"], folder), "prompts": _relative(lock["prompts"], folder)}
-    return write_text(Path(path), json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    return write_text(Path(path), json.dumps({**stored, "seal": _seal(stored)}, indent=1, sort_keys=True) + "\n")
 
 
 def read_lock(path: str | os.PathLike[str]) -> Lock:
@@ -68,6 +69,8 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     wrong += [name for name in ("texts", "prompts") if name not in wrong and not _is_place(lock.get(name))]
     if wrong:
         raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} is missing or has another type.")
+    if lock.pop("seal", None) != _seal(lock):
+        raise FileFormatError(f"{path} was changed after it was written. Use the original, or run tune again.")
     folder = file.absolute().parent
     return {**lock, "texts": _absolute(lock["texts"], folder), "prompts": _absolute(lock["prompts"], folder)}
 
@@ -104,6 +107,12 @@ def _is_place(place: dict[str, Any] | None) -> bool:
         return True
     named = all(isinstance(place.get(name, 0), str | None) for name in ("path", "name"))
     return named and isinstance(place.get("digest"), str)
+
+
+def _seal(lock: Lock) -> str:
+    """Return the digest of everything in a lock but the paths, which change where its folder is moved."""
+    places = {name: {**lock[name], "path": None} for name in ("texts", "prompts") if lock[name] is not None}
+    return digest({**{name: value for name, value in lock.items() if name != "seal"}, **places})
 
 
 def _relative(place: dict[str, Any] | None, folder: Path) -> dict[str, Any] | None:

@@ -99,6 +99,12 @@ class Plan:
             least = 0 if field.name == "proposals" else 1
             if field.type is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise ParameterError(f"{field.name} is {value!r}; it must be a whole number of at least {least}.")
+        if not self.fits or not set(self.fits) <= {"texts", "on-policy", "steps"}:
+            raise ParameterError(f"fits is {self.fits!r}; it must name some of 'texts', 'on-policy' and 'steps'.")
+        if not all(0 <= depth <= 1 for depth in self.depths):
+            raise ParameterError(f"depths is {self.depths!r}; it must hold shares of the depth, between 0 and 1.")
+        if not all(0 < price < 1 for price in self.prices):
+            raise ParameterError(f"prices is {self.prices!r}; it must hold shares of the budget, between 0 and 1.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sizes by name."""

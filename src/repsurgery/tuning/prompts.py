@@ -1,5 +1,6 @@
 """Divide prompts into those to write on, to search on and to confirm on, none of which overlap."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,8 +13,9 @@ from repsurgery.tuning.plan import Plan
 __all__ = ["PromptSplit", "split_prompts"]
 
 LEAST = {"writing": 8, "search": 6, "confirmation": 10}
-"""The fewest prompts of each part. Ten prompts are the fewest whose sign-flip test can reach p < .01 with one prompt
-against the others; six can reach p < .05."""
+"""The fewest prompts of each part. If ten prompts all change in one direction, the sign-flip test has p = .002."""
+FEW = 3
+"""Words from which a prompt that begins another one makes the two alike."""
 LONG = 5
 """Words from which a prompt inside a text is an overlap; shorter ones occur in texts by chance."""
 
@@ -48,7 +50,7 @@ class PromptSplit:
 def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, seed: int) -> PromptSplit:
     """Return the prompts in three parts, drawn at random by ``seed``.
 
-    Prompts that repeat another one, apart from case and white space, and prompts that occur in one of ``texts`` are
+    Prompts that repeat or continue another one, apart from case and white space, and prompts that occur in one of ``texts`` are
     left out, and a note says how many.
 
     Guarantees
@@ -61,26 +63,30 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
     for name, least in LEAST.items():
         if most[name] < least:
             raise ParameterError(f"{name} is {most[name]}; a search needs at least {least} prompts of this part.")
-    distinct = list({_plain(prompt): prompt for prompt in reversed(prompts) if prompt.strip()}.values())[::-1]
+    visible = [prompt for prompt in prompts if prompt.strip()]
+    plain = {_plain(prompt) for prompt in visible}
+    apart_from_others = [prompt for prompt in visible if not _extends(_plain(prompt), plain)]
+    distinct = list({_plain(prompt): prompt for prompt in reversed(apart_from_others)}.values())[::-1]
     known = " \n ".join(map(_plain, texts))
-    starts = {_plain(text) for text in texts}
-    apart = [prompt for prompt in distinct if not _inside(_plain(prompt), known, starts)]
+    whole = {_plain(text) for text in texts}
+    apart = [prompt for prompt in distinct if not _inside(_plain(prompt), known, whole)]
     notes = []
-    if len(distinct) < len(prompts):
+    if len(distinct) < len(visible):
         notes.append(
-            f"{len(prompts) - len(distinct)} of {len(prompts)} prompts repeat another prompt, and were left out."
+            f"{len(visible) - len(distinct)} of {len(visible)} prompts repeat or continue another prompt, and were left "
+            "out."
         )
     if len(apart) < len(distinct):
         notes.append(f"{len(distinct) - len(apart)} prompts occur in the texts, and were left out.")
     sizes = _sizes(len(apart), most)
     short = [name for name, least in LEAST.items() if sizes[name] < least]
     if short:
-        needed = _needed(most)
+        needed = sum(LEAST.values())
         raise DataError(
             f"There are {len(apart)} usable prompts{' (' + ' '.join(notes) + ')' if notes else ''}; a search needs at "
             f"least {needed}: {LEAST['writing']} to write on, {LEAST['search']} to compare candidates on, and "
             f"{LEAST['confirmation']} that take no part, so that the test of the effect can reach p < .01. Add "
-            f"{needed - len(apart)} prompts."
+            f"at least {needed - len(apart)} more."
         )
     order = np.random.default_rng(seed).permutation(len(apart))
     drawn = iter([apart[i] for i in order])
@@ -89,7 +95,13 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def _extends(prompt: str, others: set[str]) -> bool:
+    """Return whether a prompt begins with another one of at least `FEW` words."""
+    words = prompt.split()
+    return any(" ".join(words[:n]) in others for n in range(FEW, len(words)))
 
 
 def _inside(prompt: str, known: str, texts: set[str]) -> bool:
@@ -97,11 +109,8 @@ def _inside(prompt: str, known: str, texts: set[str]) -> bool:
 
 
 def _sizes(count: int, most: dict[str, int]) -> dict[str, int]:
-    """Return the size of each part: the most where there are enough prompts, otherwise in proportion."""
-    share = min(1.0, count / sum(most.values()))
-    return {name: int(share * size) for name, size in most.items()}
-
-
-def _needed(most: dict[str, int]) -> int:
-    """Return the fewest prompts with which every part has its least size."""
-    return next(n for n in range(1, 10**6) if all(_sizes(n, most)[name] >= least for name, least in LEAST.items()))
+    """Return the size of each part: the most if there are enough prompts, else its least and a share of the rest."""
+    if count >= sum(most.values()):
+        return dict(most)
+    rest, room = count - sum(LEAST.values()), {name: most[name] - least for name, least in LEAST.items()}
+    return {name: least + rest * room[name] // max(1, sum(room.values())) for name, least in LEAST.items()}

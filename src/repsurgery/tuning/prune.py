@@ -9,7 +9,7 @@ from repsurgery.tuning.candidates import METHODS_OF_PAPER, Candidate, Fit
 from repsurgery.tuning.evidence import Evidence
 from repsurgery.tuning.forms import MOST_GAIN, Form, form_of
 
-__all__ = ["Dropped", "Pruned", "prune"]
+__all__ = ["Dropped", "Pruned", "prune", "unfit"]
 
 SAME = 0.98
 """The cosine from which two directions, measured by the predictions that they change, are the same one."""
@@ -68,7 +68,7 @@ def prune(candidates: Iterable[Candidate], evidence: Evidence, *, kl: float, mos
         except SurgeryError as error:
             dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             continue
-        reason = _alone(form, kl)
+        reason = unfit(form, kl)
         if reason:
             dropped.append(Dropped(candidate, reason, form))
         else:
@@ -86,7 +86,7 @@ def prune(candidates: Iterable[Candidate], evidence: Evidence, *, kl: float, mos
     return Pruned(kept, dropped, _paper(kept, forms, dropped))
 
 
-def _alone(form: Form, kl: float) -> str:
+def unfit(form: Form, kl: float) -> str:
     """Return why a candidate is dropped whatever the others are, or nothing."""
     if _equals_mean(form):
         return "It equals mean matching, because the texts support no covariance of their own (alpha = 1)."

@@ -1,26 +1,24 @@
-"""The race: candidates write on the search prompts with equal noise, and those that are surely worse stop early."""
+"""The race: candidates write on the search prompts with equal noise, and those that fall behind stop early."""
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from repsurgery.checkpoint import Journal, journal_of
-from repsurgery.errors import MissingExtraError
-from repsurgery.tuning.bench import Bench, Effect, Placed, effect_of
+from repsurgery.errors import DataError, MissingExtraError
+from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed, effect_of
 from repsurgery.tuning.candidates import SPACE, Candidate, canonical
 from repsurgery.tuning.forms import Form
 
 __all__ = ["Race", "Raced"]
 
 WORSE = 0.1
-"""The p-value of Wilcoxon's test at which a candidate is surely worse than the best one and stops."""
-HEADROOM = 0.97
-"""The share of the budget at which the price is placed on the search prompts, because other prompts differ a little."""
+"""The p-value of Wilcoxon's test at which a candidate counts as worse than the best one and stops."""
+CORRECTIONS = 12
+"""Measurements of the price after which a candidate is given up."""
 REPEATS = 10
 """Proposals in a row that are already known, after which the sampler has nothing new to propose."""
 
@@ -64,8 +62,6 @@ class Race:
         Nats per token.
     wikitext : float or None
         The largest ratio of WikiText perplexities.
-    folder : path
-        Finished candidates are stored there; the same search continues after them.
     sites : sequence of str
         Every site of a candidate.
     """
@@ -74,7 +70,6 @@ class Race:
     prompts: Sequence[str]
     budget: float
     wikitext: float | None
-    folder: Path
     sites: Sequence[str]
     raced: dict[Candidate, Raced] = field(default_factory=dict)
 
@@ -85,16 +80,6 @@ class Race:
             pruner = optuna.pruners.WilcoxonPruner(p_threshold=WORSE, n_startup_steps=self.rungs[0])
         sampler = optuna.samplers.TPESampler(seed=self.bench.seed, n_startup_trials=1)
         self._study = optuna.create_study(direction="minimize", sampler=sampler, pruner=pruner)
-        self._journal: Journal = journal_of(
-            self.folder,
-            "race",
-            {
-                **self.bench.identity,
-                **{"prompts": list(self.prompts), "judge": self.bench.judge.digest, "measure": self.bench.measure},
-                **{"plan": self.bench.plan.to_dict(), "seed": self.bench.seed, "kl": self.budget},
-                **{"wikitext": self.wikitext, **self.bench.sampling},
-            },
-        )
 
     @property
     def rungs(self) -> list[int]:
@@ -109,33 +94,30 @@ class Race:
         return min(finished, key=lambda one: one.effect.steered, default=None)
 
     def run(self, form: Form, *, stop_early: bool = True) -> Raced:
-        """Measure one candidate, or return what is stored of it."""
+        """Measure one candidate; the texts and scores of an earlier run are stored, and not made again.
+
+        Raises
+        ------
+        DataError
+            No strength brings it to the budget.
+        """
         candidate = form.candidate
-        if candidate in self.raced:
-            return self.raced[candidate]
+        known = self.raced.get(candidate)
+        if known is not None and (known.finished or stop_early):
+            return known
         placed, kl, ratio = self.place(form)
         optuna = _optuna()
         trial = self._ask(candidate)
-        base, steered = np.empty(0), np.empty(0)
-        stored = self._journal.get(placed.key)
-        finished, reported = True, 0
+        base, steered, finished = np.empty(0), np.empty(0), True
         for rung in self.rungs:
             some = self.prompts[:rung]
-            if stored is not None and len(stored["values"]) < rung:
-                finished = False
-                break
-            base = self.bench.values(self.bench.written(some, None))
-            steered = (
-                np.array(stored["values"][:rung]) if stored else self.bench.values(self.bench.written(some, placed))
-            )
+            base, reported = self.bench.values(self.bench.written(some, None)), len(steered)
+            steered = self.bench.values(self.bench.written(some, placed))
             for step in range(reported, rung):
                 trial.report(float(steered[step]), step)
-            reported = rung
-            if stored is None and stop_early and rung < len(self.prompts) and trial.should_prune():
+            if stop_early and rung < len(self.prompts) and trial.should_prune():
                 finished = False
                 break
-        if stored is None:
-            self._journal.note({placed.key: {"values": steered.tolist(), "candidate": candidate.name}})
         state = optuna.trial.TrialState.COMPLETE if finished else optuna.trial.TrialState.PRUNED
         self._study.tell(trial, float(steered.mean()) if finished else None, state=state)
         self.raced[candidate] = Raced(form, placed, kl, ratio, effect_of(base, steered), finished)
@@ -147,29 +129,24 @@ class Race:
         The predicted price gives the first strength, and measurements correct it. The price grows with the square of
         the strength, and so does the logarithm of the perplexity.
         """
-        aim = HEADROOM * self.budget * form.candidate.price
-        placed, kl = Placed(form.function, form.candidate.site, form.strength(aim)), math.nan
-        for _ in range(3):
+        most = self.budget * form.candidate.price
+        aim = HEADROOM * most
+        placed = Placed(form.function, form.candidate.site, form.strength(aim))
+        for attempt in range(CORRECTIONS):
             kl = self.bench.kl(self.prompts, placed, samples=1)
-            if 0.93 * aim <= kl <= self.budget * form.candidate.price:
+            # a price that is too low is corrected once or twice, and one that is too high as long as it takes
+            if kl <= most and (kl >= 0.93 * aim or attempt >= 2):
                 break
             placed = placed.scaled(math.sqrt(aim / kl) if 0 < kl < math.inf else 0.25)
         else:
-            kl = self.bench.kl(self.prompts, placed, samples=1)
+            raise DataError(f"No strength was found at which it costs at most {most:g} nats per token.")
         ratio = None
         # a price beyond the budget shows what it would buy, whatever the limit on WikiText
         if self.wikitext is not None and form.candidate.price <= 1:
-            placed, ratio = self._within_wikitext(placed)
+            documents = max(1, self.bench.plan.documents // 4)
+            placed, ratio = self.bench.within_wikitext(placed, self.wikitext, documents)
             kl = self.bench.kl(self.prompts, placed, samples=1)
         return placed, kl, ratio
-
-    def _within_wikitext(self, placed: Placed) -> tuple[Placed, float | None]:
-        assert self.wikitext is not None
-        aim = HEADROOM * math.log(self.wikitext)
-        documents = max(1, self.bench.plan.documents // 4)
-        while (ratio := self.bench.wikitext_ratio(placed, documents)) is not None and ratio > self.wikitext:
-            placed = placed.scaled(math.sqrt(aim / math.log(ratio)))
-        return placed, ratio
 
     def proposals(self, allowed: Callable[[Candidate], bool]) -> Iterator[Candidate]:
         """Yield further candidates that the sampler expects to be good, none of them known already."""
@@ -178,8 +155,9 @@ class Race:
         while repeats < REPEATS:
             trial = self._study.ask(self._distributions)
             one = canonical(Candidate(**trial.params))
-            if one in self.raced:
-                self._study.tell(trial, self.raced[one].effect.steered)
+            known = self.raced.get(one)
+            if known is not None and known.finished:
+                self._study.tell(trial, known.effect.steered)
             else:
                 # a candidate that is measured gets a trial of its own
                 self._study.tell(trial, state=optuna.trial.TrialState.FAIL)

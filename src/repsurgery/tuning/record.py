@@ -86,12 +86,16 @@ def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> 
             "difference": best.effect.value - e.value,
         },
         "candidates": _candidates(search, best),
-        "compared": [_measured(one, search, "raced") for c, one in search.race.raced.items() if c in paper],
+        "compared": [
+            _measured(one, search, "raced" if one.finished else "stopped early")
+            for c, one in search.race.raced.items()
+            if c in paper
+        ],
         "pairs": [
             {name: getattr(pair, name) for name in ("prompt", "base", "steered", "base_score", "steered_score")}
             for pair in confirmed.pairs
         ],
-        "notes": [*search.split.notes, *search.judges.notes, *search.notes],
+        "notes": [*search.split.notes, *search.judges.notes, *search.notes, *_unscored(confirmed)],
         "seconds": search.seconds,
         "seed": search.bench.seed,
         "digest": best.form.function.digest(),
@@ -105,7 +109,14 @@ def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[
         return [
             f"Along the shift the log-likelihood of a token of source texts changes, relative to target texts, by "
             f"{certificate.held_out_slope:+.2f} nats (standard error {certificate.held_out_error:.2f}) per square root "
-            f"of a nat, on {certificate.prompts} pairs of texts, each of which took no part in the shift it judges."
+            f"of a nat, on {certificate.prompts} pairs of texts; no pair took part in the natural shift it judges."
+        ]
+    if isinstance(certificate, EffectCertificate) and certificate.added_shift and candidate.method != "blend":
+        return [
+            f"Along the shift the score changes by {certificate.held_out_slope:+.2f} (standard error "
+            f"{certificate.held_out_error:.2f}) per square root of a nat, by gradients of {certificate.prompts} "
+            "prompts. Each prompt took no part in the natural shift that it judges; the difference of the means was "
+            "fitted on all of them."
         ]
     if isinstance(certificate, EffectCertificate):
         return [
@@ -120,6 +131,13 @@ def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[
             for pair in list(certificate.by_source.values())[-1:]
         ]
     return ["Behind a gate the map has no certificate of its own; the effect above is what was measured of it."]
+
+
+def _unscored(confirmed: Confirmed) -> list[str]:
+    base, steered = confirmed.unscored
+    if not base + steered:
+        return []
+    return [f"Continuations without anything to score count as 0: {base} of the base, {steered} steered."]
 
 
 def _setting(candidate: Candidate, search: Search) -> dict[str, Any]:
@@ -150,7 +168,7 @@ def _candidates(search: Search, best: Raced) -> list[dict[str, Any]]:
         status = "chosen" if one is best else "raced" if one.finished else "stopped early"
         row = _measured(one, search, status)
         if not one.finished:
-            row["reason"] = "It was surely worse than the best candidate after half of the search prompts."
+            row["reason"] = "It was worse than the best candidate on half of the search prompts (p < .1), and stopped."
         elif one.form.candidate.price > 1:
             row["reason"] = "It costs more than the budget; it shows what a higher price would buy."
         rows.append(row)

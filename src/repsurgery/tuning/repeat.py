@@ -47,9 +47,9 @@ def repeat(
     Raises
     ------
     DataError
-        Texts, prompts, model or judge are not those of the lock.
+        Texts, prompts, model or labeller are not those of the lock.
     """
-    plan, seed = plan_of(lock), lock["seed"]
+    plan, seed, candidate = plan_of(lock), lock["seed"], candidate_of(lock)
     place = lock["texts"]
     columns = {} if place is None else {name: place[name] for name in ("text", "label")}
     found_texts = find_texts(_given(texts, place), **columns)
@@ -64,7 +64,6 @@ def repeat(
     with one_thread_each():
         announce(f"model: {lock['model']}")
         network, tokenizer = lm.load(lock["model"])
-        candidate = candidate_of(lock)
         origin = lm.origin_of(
             network, site=candidate.site, strength=lock["strength"], positions="all", data=lock["prompts"]["digest"]
         )

@@ -9,6 +9,7 @@ from typing import Any
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning
+from repsurgery.lm.batching import encode
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.origin import Origin
@@ -42,12 +43,15 @@ def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
     with one_thread_each(), warnings.catch_warnings():
         # a price, not the geodesic, decides how far a map is followed
         warnings.simplefilter("ignore", ExtrapolationWarning)
-        r.announce(f"model: {r.model}")
-        network, tokenizer = lm.load(r.model)
-        sites = choose_sites(network, r.plan.depths, r.sites)
         judges = judges_of(corpus, r.scorer, r.others, source=r.source, target=r.target, seed=r.seed)
         if judges.facts["auc"] is not None:
             r.announce(f"judge: {judges.facts['name']}, AUC {judges.facts['auc']:.3f} on texts that it never saw")
+        r.announce(f"model: {r.model}")
+        network, tokenizer = lm.load(r.model)
+        sites = choose_sites(network, r.plan.depths, r.sites)
+        # a prompt that is too long is found before anything is written
+        every = [*split.writing, *split.search, *split.confirmation]
+        encode(network, tokenizer, every, max_length=None, room=r.plan.tokens, caller="tune")
         measure = r.measure or ("share" if judges.facts["kind"] == "trained" else "mean")
         bench = Bench(twins(network, tokenizer), judges.judge, r.plan, measure, r.seed, r.work, documents)
         search = Search(bench, judges, split, sites, r.budget, r.source, r.target, r.deadline, r.progress, r.announce)

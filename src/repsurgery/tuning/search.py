@@ -15,7 +15,7 @@ from repsurgery.tuning.forms import Form, form_of
 from repsurgery.tuning.judges import Judges
 from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.prompts import PromptSplit
-from repsurgery.tuning.prune import Dropped, Pruned, prune
+from repsurgery.tuning.prune import Dropped, Pruned, prune, unfit
 from repsurgery.tuning.race import Race, Raced
 
 __all__ = ["Search"]
@@ -56,6 +56,7 @@ class Search:
     race: Race = field(init=False, repr=False)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    _slowest: float = 0.0
 
     @property
     def pair(self) -> Sequence[Twin]:
@@ -74,7 +75,7 @@ class Search:
         """Let the model write on the writing prompts, and read everything that candidates are fitted from."""
         plan = self.bench.plan
         with self.step(
-            f"writing: {len(self.split.writing)} prompts x {plan.writing_samples}, read at {len(self.sites)} sites"
+            f"writing: {len(self.split.writing)} prompts x {plan.writing_samples}, read at {', '.join(self.sites)}"
         ):
             self.evidence = gather(
                 self.pair,
@@ -106,45 +107,51 @@ class Search:
             return self._raced()
 
     def _raced(self) -> Raced:
-        folder = self.bench.work / "race"
-        self.race = Race(self.bench, self.split.search, self.budget.kl, self.budget.wikitext, folder, self.sites)
+        self.race = Race(self.bench, self.split.search, self.budget.kl, self.budget.wikitext, self.sites)
         began = time.monotonic()
         self.bench.written(self.split.search, None)
-        pace = (time.monotonic() - began) / len(self.split.search)
-        # the confirmation writes with and without steering, and as much again is kept for prices and judges
-        reserve = 4 * pace * len(self.split.confirmation)
-        queue = [*self.pruned.forms]
+        self._slowest = time.monotonic() - began
+        queue = self.pruned.forms
         for number, form in enumerate(queue, 1):
-            if number > 1 and time.monotonic() > self.deadline - reserve:
+            if number > 1 and self._time_is_up():
                 self.notes.append(f"The time was up after {number - 1} of {len(queue)} candidates.")
                 break
             self._run(form, f"{number} of {len(queue)}")
-        self._run_more(reserve)
+        if self.race.best is None:
+            reasons = "; ".join(f"{one.candidate.name}: {one.reason}" for one in self.pruned.dropped[-3:])
+            raise DataError(f"No candidate could be measured at this price. {reasons}")
+        self._run_more(self.race.best)
         best = self.race.best
-        assert best is not None
-        self._front(best, reserve)
+        for price in self.bench.plan.prices:
+            if not self._time_is_up():
+                self._run_at(best, price)
         return best
 
-    def _run_more(self, reserve: float) -> None:
+    def _time_is_up(self) -> bool:
+        """Return whether a further candidate would leave too little time for the confirmation.
+
+        The confirmation writes with and without steering, and measures prices; on as many prompts it takes about three
+        times as long as the slowest candidate.
+        """
+        share = len(self.split.confirmation) / len(self.split.search)
+        return time.monotonic() + (1 + 3 * share) * self._slowest > self.deadline
+
+    def _run_more(self, best: Raced) -> None:
         """Try gates behind the best candidate, the methods of the paper, and what the sampler proposes."""
-        best = self.race.best
-        assert best is not None
         scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
         gated = [self._gated(best.form.candidate, scope) for scope in scopes]
         paper = self.pruned.paper if self.bench.plan.compared else []
         for form in (*gated, *paper):
-            if form is not None and time.monotonic() < self.deadline - reserve:
+            if form is not None and not self._time_is_up():
                 self._run(form, "further", stop_early=form not in paper)
-        dropped = {one.candidate for one in self.pruned.dropped}
 
         def allowed(candidate: Candidate) -> bool:
-            return candidate not in dropped and self.evidence.supports(candidate)
+            known = (one.candidate == candidate for one in self.pruned.dropped)
+            return not any(known) and self.evidence.supports(candidate)
 
         proposed = self.race.proposals(allowed)
         for number in range(self.bench.plan.proposals):
-            if time.monotonic() > self.deadline - reserve:
-                break
-            candidate = next(proposed, None)
+            candidate = None if self._time_is_up() else next(proposed, None)
             if candidate is None:
                 break
             form = self._formed(candidate)
@@ -158,28 +165,31 @@ class Search:
 
     def _formed(self, candidate: Candidate) -> Form | None:
         try:
-            return form_of(candidate, self.evidence)
+            form = form_of(candidate, self.evidence)
         except SurgeryError as error:
             self.pruned.dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             return None
-
-    def _front(self, best: Raced, reserve: float) -> None:
-        """Measure the best candidate at lower prices."""
-        for price in self.bench.plan.prices:
-            if time.monotonic() < self.deadline - reserve:
-                self._run_at(best, price)
+        reason = unfit(form, self.budget.kl)
+        if reason:
+            self.pruned.dropped.append(Dropped(candidate, reason, form))
+        return None if reason else form
 
     def _run_at(self, best: Raced, price: float) -> None:
         form = replace(best.form, candidate=replace(best.form.candidate, price=price))
         self._run(form, "at another price", stop_early=False)
 
-    def _run(self, form: Form, where: str, *, stop_early: bool = True) -> Raced:
-        raced = self.race.run(form, stop_early=stop_early)
+    def _run(self, form: Form, where: str, *, stop_early: bool = True) -> None:
+        began = time.monotonic()
+        try:
+            raced = self.race.run(form, stop_early=stop_early)
+        except DataError as error:
+            self.pruned.dropped.append(Dropped(form.candidate, str(error), form))
+            return
+        self._slowest = max(self._slowest, time.monotonic() - began)
         best, e = self.race.best, raced.effect
         stopped = "" if raced.finished else " (stopped early)"
         so_far = "" if best is None else f"; best so far {best.effect.steered:.3f}"
         self.announce(f"  {where}: {form.candidate.name}: {e.base:.3f} -> {e.steered:.3f}{stopped}{so_far}")
-        return raced
 
     def confirm(self, best: Raced) -> Confirmed:
         """Measure the winner on the confirmation prompts; where it shows no effect, also what higher prices buy."""

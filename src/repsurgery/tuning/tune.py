@@ -36,9 +36,14 @@ class Tuned:
     lock: Lock
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the steering to ``path``, and the lock beside it: kinder.safetensors has kinder.lock.json."""
+        """Write the steering to ``path`` and its lock beside it, and return the path of the lock.
+
+        The lock of kinder.safetensors is kinder.lock.json. It is not written for a steering that a lock did not make
+        again bit for bit.
+        """
         rs.save(self.steering, path)
-        return write_lock(self.lock, lock_path(path))
+        same = self.steering.digest() == self.lock["digest"]
+        return write_lock(self.lock, lock_path(path)) if same else lock_path(path)
 
 
 def tune(

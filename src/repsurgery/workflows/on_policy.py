@@ -156,8 +156,10 @@ def fit_on_policy(
 
 def read_prompts(path: str | os.PathLike[str]) -> list[str]:
     """Return the prompts in a text file, one per line; blank lines are skipped."""
+    if Path(path).suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
+        raise ParameterError(f"{path} is a table; prompts are read from a text file with one prompt on each line.")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ParameterError(
             f"There is no file of prompts {path}. Give a text file with one prompt per line."
