@@ -122,7 +122,7 @@ def test_too_few_prompts_are_counted(run, quick, tmp_path):
 def test_one_class_is_refused(run, quick, tmp_path):
     rows = [f"{text},high" for text in texts(40, seed=1)]
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
-    refused(run(*quick), "'low'", "high")
+    refused(run(*quick), "one label only: high (40)", "Add texts of a second label")
 
 
 def test_a_judge_that_is_not_better_than_chance_is_refused(run, inputs, tmp_path, monkeypatch):

@@ -143,6 +143,7 @@ def test_the_gain_is_that_of_the_map_at_its_strength(evidence):
     assert form_of(Candidate("final", "mean", "texts"), evidence).gain_at(7.0) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore::repsurgery.errors.ExtrapolationWarning")
 def test_a_natural_shift_on_texts_favours_the_target_texts(evidence, pair):
     """Along it the log-likelihood of target texts rises against that of source texts, and falls along its opposite."""
     form, some = form_of(Candidate("final", "natural", "texts"), evidence), labelled()

@@ -1,11 +1,12 @@
 import json
 import shutil
+from contextlib import suppress
 
 import pytest
 
 import repsurgery as rs
 from repsurgery.errors import DataError, FileFormatError, IdentityWarning, ParameterError
-from repsurgery.tuning.lock import lock_path, read_lock, write_lock
+from repsurgery.tuning.lock import _seal, lock_path, read_lock, write_lock
 from repsurgery.tuning.plan import Budget
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.tuning.tiny import PROMPTS, LetterScorer, labelled, tiny_tune
@@ -26,10 +27,22 @@ def edit(moved):
     def change(**fields):
         path = moved / "lower.lock.json"
         stored = json.loads(path.read_text()) | fields
-        path.write_text(json.dumps({name: value for name, value in stored.items() if value is not ...}))
+        changed = {name: value for name, value in stored.items() if value is not ... and name != "seal"}
+        with suppress(KeyError, TypeError):  # a lock without places has no seal either
+            changed["seal"] = _seal(changed)
+        path.write_text(json.dumps(changed))
         return path
 
     return change
+
+
+@pytest.mark.parametrize("field", [{"strength": 3.7}, {"seed": 5}, {"kl": 0.2}])
+def test_a_lock_that_was_changed_by_hand_is_refused(moved, field):
+    path = moved / "lower.lock.json"
+    assert read_lock(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | field))
+    with pytest.raises(FileFormatError, match="was changed after it was written"):
+        read_lock(path)
 
 
 def test_a_lock_makes_the_same_steering(searched, moved, tmp_path, written):

@@ -38,10 +38,19 @@ def test_repeated_prompts_are_left_out_with_a_note():
     shouted = [f"  {prompt.upper()} " for prompt in MANY[:7]]
     split = split_prompts([*MANY[:42], *shouted], (), SMALL, seed=0)
     assert sorted(sum(parts(split), ())) == sorted(MANY[:42])
-    assert split.notes == ("7 of 49 prompts repeat another prompt, and were left out.",)
+    assert split.notes == ("7 of 49 prompts repeat or continue another prompt, and were left out.",)
     assert split_prompts(MANY[:42], (), SMALL, seed=0).notes == ()
     # a prompt that differs in one letter is another prompt
     assert split_prompts([*MANY[:42], "Prompt number 41!"], (), SMALL, seed=0).notes == ()
+
+
+def test_prompts_that_continue_another_one_are_left_out():
+    longer = [f"{prompt} and more" for prompt in MANY[:5]]
+    split = split_prompts([*longer, *MANY[:42]], (), SMALL, seed=0)
+    assert sorted(sum(parts(split), ())) == sorted(MANY[:42])
+    assert split.notes == ("5 of 47 prompts repeat or continue another prompt, and were left out.",)
+    # two words in common are chance
+    assert split_prompts([*MANY[:42], "Two words", "Two words more"], (), SMALL, seed=0).notes == ()
 
 
 def test_prompts_that_occur_in_the_texts_are_left_out_with_a_note():
@@ -60,16 +69,19 @@ def test_the_number_of_prompts_that_is_named_suffices(plan):
     with pytest.raises(DataError, match=r"There are 3 usable prompts; a search needs at least \d+: 8 .* 6 .* 10 ") as e:
         split_prompts(MANY[:3], (), plan, seed=0)
     needed = int(re.search(r"at least (\d+)", str(e.value))[1])
-    assert f"Add {needed - 3} prompts." in str(e.value)
+    assert f"Add at least {needed - 3} more." in str(e.value)
+    assert needed == sum(LEAST.values())
     enough = [f"Prompt {i}" for i in range(needed)]
     split = split_prompts(enough, (), plan, seed=0)
     assert all(len(part) >= least for part, least in zip(parts(split), LEAST.values(), strict=True))
-    with pytest.raises(DataError, match=rf"at least {needed}: .* Add 1 prompts"):
+    with pytest.raises(DataError, match=rf"at least {needed}: .* Add at least 1 more"):
         split_prompts(enough[1:], (), plan, seed=0)
 
 
 def test_what_was_left_out_is_named_where_too_few_remain():
-    with pytest.raises(DataError, match=r"There are 20 usable prompts \(20 of 40 prompts repeat another prompt"):
+    with pytest.raises(
+        DataError, match=r"There are 20 usable prompts \(20 of 40 prompts repeat or continue another prompt"
+    ):
         split_prompts(MANY[:20] * 2, (), SMALL, seed=0)
 
 

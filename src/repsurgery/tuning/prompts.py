@@ -50,8 +50,8 @@ class PromptSplit:
 def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, seed: int) -> PromptSplit:
     """Return the prompts in three parts, drawn at random by ``seed``.
 
-    Prompts that repeat or continue another one, apart from case and white space, and prompts that occur in one of ``texts`` are
-    left out, and a note says how many.
+    Prompts that repeat or continue another one, apart from case and white space, and prompts that occur in one of
+    ``texts`` are left out, and a note says how many.
 
     Guarantees
     ----------
@@ -73,8 +73,8 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
     notes = []
     if len(distinct) < len(visible):
         notes.append(
-            f"{len(visible) - len(distinct)} of {len(visible)} prompts repeat or continue another prompt, and were left "
-            "out."
+            f"{len(visible) - len(distinct)} of {len(visible)} prompts repeat or continue another prompt, and were "
+            "left out."
         )
     if len(apart) < len(distinct):
         notes.append(f"{len(distinct) - len(apart)} prompts occur in the texts, and were left out.")
