@@ -192,7 +192,7 @@ class ToxicitySpec(Checked):
         return [line for line in self.tuned() if line.file is None]
 
     def tuned(self) -> list[TunedLine]:
-        """Return the lines that state a price, for which a search chooses the steering."""
+        """Return the tuned lines: those that state a price, and those that name a file."""
         return [line for line in self.lines() if isinstance(line, TunedLine)]
 
 
