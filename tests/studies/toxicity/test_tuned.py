@@ -15,6 +15,7 @@ from repsurgery.studies.toxicity.report.tables import toxicity_tables
 from repsurgery.studies.toxicity.spec import load_toxicity_spec
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.plan import Plan
+from repsurgery.tuning.race import Race
 from repsurgery.tuning.search import Search
 from tests.lm.tiny_models import tiny_model
 from tests.studies.toxicity.small import make_files, small_spec
@@ -149,11 +150,19 @@ def test_fewer_prompts_are_divided_in_the_same_proportion_and_too_few_are_refuse
         load_texts(tuned_spec(files, policy_prompts=10), None)
 
 
-def test_a_limit_of_wikitext_is_kept(files):
+def test_a_limit_of_wikitext_is_kept(files, monkeypatch):
+    """Every candidate of the race is within the limit, which some of them meet only at a lower price."""
+    placed, place = [], Race.place
+
+    def noting(self, form):
+        placed.append(place(self, form))
+        return placed[-1]
+
+    monkeypatch.setattr(Race, "place", noting)
     limited = run(files, configurations=["tuned kl=0.5 wikitext=1.02 effort=quick"], wikitext_documents=0)
-    facts = limited.configurations[1].facts
-    assert facts["search_wikitext_ratio"] <= 1.02
-    assert facts["search_kl"] < 0.4
+    assert limited.configurations[1].facts["search_wikitext_ratio"] <= 1.02
+    assert all(ratio <= 1.02 for _, _, ratio in placed)
+    assert min(kl for _, kl, _ in placed) < 0.4
     # the limit reads documents that the study itself does not report
     assert "wikitext.word_perplexity" not in limited.configurations[1].measures
 
