@@ -15,7 +15,7 @@ from repsurgery.tuning import plan as plans
 from tests.lm.tiny_models import WORDS, texts, tiny_model, tiny_tokenizer
 from tests.tuning.tiny import PLAN, LetterScorer, write_inputs
 
-pytest.importorskip("optuna")
+pytest.importorskip("optuna", reason="a search needs the extra repsurgery[tune]")
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from repsurgery.errors import RecordError
-from repsurgery.studies.tuned.page import TUNE_FILES, write_tune_report
+from repsurgery.studies.tuned.page import write_tune_report
 from repsurgery.studies.tuned.plot import front_caption, plot_front
-from repsurgery.studies.tuned.record import read_tune_record
+from repsurgery.studies.tuned.record import TUNE_FILES, read_tune_record
 from tests.studies.report.checker import assert_self_contained, assert_well_formed, parse
 from tests.studies.report.studies import EVIL
 from tests.studies.tuned_record import CANDIDATES, COMPARED, PAIRS, effect, tune_record
@@ -178,7 +178,7 @@ def test_a_record_without_candidates_pairs_and_optional_values_has_a_page(tmp_pa
 def test_null_is_never_printed(tmp_path):
     bare = [dict.fromkeys(c) | {"name": c["name"], "status": c["status"]} for c in CANDIDATES]
     pairs = [{"prompt": "p", "base": None, "steered": "", "base_score": None, "steered_score": None}]
-    nothing = dict.fromkeys(("fluency", "chosen", "optimism", "seed", "digest", "version", "samples", "seconds"))
+    nothing = dict.fromkeys(("chosen", "optimism", "seed", "digest", "version", "samples", "seconds"))
     words = words_of(html_of(tmp_path, candidates=bare, compared=bare[:1], pairs=pairs, **nothing))
     assert "None" not in words
     assert "(nothing)" in words

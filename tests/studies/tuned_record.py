@@ -132,7 +132,6 @@ RECORD = {
     "samples": 5,
     "tokens": 25,
     "others": [{"name": "words", "auc": 0.93, "base": 0.5, "steered": 0.3, "effect": effect(-0.2, -0.3, -0.1, 0.012)}],
-    "fluency": {"base": 2.31, "steered": 2.35},
     "chosen": {
         "name": "natural-mean on-policy at final, all, 0.1 nats",
         "site": "final",

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 from repsurgery.cli.terminal import Console, print_sentence, typer
-from repsurgery.cli.tune import TUNE_FILES, show_tuned
+from repsurgery.cli.tune import show_tuned
 from repsurgery.outputs import check_output_folder
+from repsurgery.studies.tuned.record import TUNE_FILES
 
 __all__ = ["demo"]
 

@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal
 from repsurgery.cli.terminal import Console, escape, print_sentence, typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output, check_output_folder
+from repsurgery.studies.tuned.record import TUNE_FILES
 
 __all__ = ["show_tuned", "tune"]
-
-TUNE_FILES = ("index.html", "front.svg", "record.json")
-"""What is written into the folder of the report."""
 
 
 def tune(

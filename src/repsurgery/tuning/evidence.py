@@ -43,8 +43,6 @@ class Half:
     fishers : mapping of site to Fisher
     steps : mapping of site to (n, d) array
         States of some unsteered steps, on which steerings are priced.
-    scores : list of float or None
-        Of all continuations.
     notes : tuple of str
         What could not be fitted, and why.
     """
@@ -53,7 +51,6 @@ class Half:
     gradients: Mapping[str, Matrix]
     fishers: Mapping[str, Fisher]
     steps: Mapping[str, NDArray[np.float32]]
-    scores: list[float | None]
     notes: tuple[str, ...] = ()
 
 
@@ -251,7 +248,7 @@ def _half(
         site: np.concatenate(lm.states_along(twin.model, twin.tokenizer, some, site=site, progress=False))
         for site in sites
     }
-    return Half(moments, gradients, fishers, states, own.scores, tuple(notes))
+    return Half(moments, gradients, fishers, states, tuple(notes))
 
 
 def _drawn(texts: LabelledTexts, most: int, seed: int) -> LabelledTexts:

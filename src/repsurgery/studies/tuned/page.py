@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery.checkpoint import write_text
-from repsurgery.studies.common.report.numbers import fraction, number
+from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.rendering import printable, render
 from repsurgery.studies.common.report.tables import shown_label
 from repsurgery.studies.tuned.plot import front_caption, plot_front
@@ -24,10 +24,7 @@ from repsurgery.studies.tuned.words import (
     tested_words,
 )
 
-__all__ = ["TUNE_FILES", "write_tune_report"]
-
-TUNE_FILES = ("index.html", "front.svg", "record.json")
-"""The files in a report's folder; ``record.json`` is written by the command."""
+__all__ = ["write_tune_report"]
 
 _PAIRS = 12
 """The largest number of pairs of texts on the page."""
@@ -93,15 +90,12 @@ def _headline(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(record: Mapping[str, Any]) -> dict[str, Any]:
-    fluency = record.get("fluency") or {}
-    measured = fluency.get("base") is not None and fluency.get("steered") is not None
     return {
         "caption": front_caption(record),
         "compared": compared_table(record),
         "candidates": candidates_table(record),
         "judges": judges_table(record),
         "optimism": optimism_words(record),
-        "fluency": f"base {number(fluency['base'])}, steered {number(fluency['steered'])}" if measured else "",
         "certificate": record.get("certificate", ()),
         "usage": _usage(record),
         "notes": record.get("notes", ()),

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from repsurgery.certificates.outcome import MEASURES
 from repsurgery.errors import RecordError
 
-__all__ = ["KIND", "SCHEMA", "check_tune_record", "read_tune_record"]
+__all__ = ["KIND", "SCHEMA", "TUNE_FILES", "check_tune_record", "read_tune_record"]
 
 KIND = "tune"
 SCHEMA = 1
 """Version of the file layout; files of another version are refused."""
-MEASURES = ("share", "mean")
+TUNE_FILES = ("index.html", "front.svg", "record.json")
+"""The files in a report's folder; ``record.json`` is written by the command."""
 
 _TEXTS = ("model", "source", "target", "judge.name")
 _NUMBERS = ("base", "steered", "effect.value", "price.kl", "budget.kl", "confirmation_prompts")
