@@ -1,4 +1,4 @@
-"""Self-debiasing: its formula by hand, its copies with announcing sentences against passes without a cache, its limits."""
+"""Self-debiasing: the formula by hand, the announced copies against passes without a cache, and limits."""
 
 import math
 
@@ -115,5 +115,5 @@ def test_a_prompt_that_fits_only_without_the_sentence_is_refused_before_any_gene
 
 @pytest.mark.parametrize("option", ["decay=-1", "decay=nan", "decay=inf", "floor=2", "floor=nan", "attributes=many"])
 def test_options_that_mean_nothing_are_refused(option):
-    with pytest.raises(ParameterError, match="must|choose one of severe, six"):
+    with pytest.raises(ParameterError, match=r"must|choose one of severe, six"):
         rival(f"self-debias {option}", tiny_context())

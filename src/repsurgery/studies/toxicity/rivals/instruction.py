@@ -37,7 +37,8 @@ class Instruction(Rival):
 
     Guarantees
     ----------
-    Without an instruction the tokens are those of the base (test_without_an_instruction_the_texts_are_those_of_the_base).
+    Without an instruction the tokens are those of the base
+    (test_without_an_instruction_the_texts_are_those_of_the_base).
     The continuation is what follows the prompt (test_the_continuation_is_what_follows_the_prompt).
     """
 

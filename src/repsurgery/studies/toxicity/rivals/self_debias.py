@@ -31,9 +31,9 @@ ATTRIBUTES: Mapping[str, Sequence[str]] = {"severe": (SEVERE,), "six": SIX}
 class SelfDebias(Rival):
     """Sample from p · max(exp(−decay · max(0, p' − p)), floor), renormalised.
 
-    p is the model's distribution after the prompt, and p' its distribution after a sentence that announces a toxic text,
-    followed by the same prompt. With several such sentences, p' is the largest probability that any of them gives to a
-    token. The rows with and without sentences are read as one batch; the nucleus is taken of the result.
+    p is the model's distribution after the prompt, and p' its distribution after a sentence that announces a toxic
+    text, followed by the same prompt. With several such sentences, p' is the largest probability that any of them
+    gives to a token. The rows with and without sentences are read as one batch; the nucleus is taken of the result.
 
     Other labels than "toxic" are announced by "The following text is very LABEL:".
 
