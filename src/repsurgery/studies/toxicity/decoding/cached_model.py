@@ -46,6 +46,8 @@ class CachedModel:
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, vocabulary) after rows (n, length) padded on the left; equal rows are read once."""
         self.mask, first, index = mask, *self._distinct(ids, mask)
+        if len(first) == len(ids):
+            first = index = torch.arange(len(ids), device=ids.device)
         output = self._forward(ids[first], mask[first], [self.adapters[i] for i in first] if self.adapters else [])
         if len(first) < len(ids):
             if not is_plain_cache(output.past_key_values):
