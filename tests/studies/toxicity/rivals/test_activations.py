@@ -1,4 +1,4 @@
-"""What AurA, Linear-AcT, DeStein and repeng's vectors share: hooks on the study's model, and parts from labelled texts."""
+"""What AurA, Linear-AcT, DeStein and repeng's vectors share: hooks on the model, and parts from labelled texts."""
 
 import numpy as np
 import pytest
