@@ -25,6 +25,7 @@ __all__ = [
     "entry_device",
     "evaluating",
     "map_batches",
+    "out_of_memory",
     "pad",
     "pad_id",
     "run_batches",
@@ -194,7 +195,7 @@ def run_batches(
             try:
                 run(batch)
             except (RuntimeError, MemoryError) as error:
-                if not _out_of_memory(error) or len(batch) == 1:
+                if not out_of_memory(error) or len(batch) == 1:
                     raise
                 largest = (len(batch) + 1) // 2
                 waiting.append(batch)
@@ -216,7 +217,8 @@ def map_batches(
     return [results[i] for i in range(len(lengths))]
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether ``error`` says that memory is exhausted."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return "out of memory" in str(error).lower() or "can't allocate memory" in str(error).lower()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
-__all__ = ["Twin", "each", "one_thread_each", "twins"]
+__all__ = ["Twin", "each", "one_thread_each", "shared_copy", "twins"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -33,9 +33,13 @@ class Twin:
 
 def twins(model: Any, tokenizer: Any, *, most: int = 2) -> list[Twin]:
     """Return ``model`` and copies that share its weights: one per core, at most ``most``."""
-    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    copies = [Twin(copy.deepcopy(model, dict(shared)), copy.deepcopy(tokenizer)) for _ in range(_cores(most) - 1)]
+    copies = [Twin(shared_copy(model), copy.deepcopy(tokenizer)) for _ in range(_cores(most) - 1)]
     return [Twin(model, tokenizer), *copies]
+
+
+def shared_copy(model: Any) -> Any:
+    """Return a copy of ``model`` that shares its weights, but neither modules nor hooks."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())})
 
 
 def each(work: Callable[[Twin, Job], Result], jobs: Sequence[Job], among: Sequence[Twin]) -> list[Result]:

@@ -26,7 +26,15 @@ from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 
-__all__ = ["Generation", "continuation_text", "generate", "predicting_positions", "prompt_tokens"]
+__all__ = [
+    "Generation",
+    "continuation_text",
+    "end_tokens",
+    "generate",
+    "predicting_positions",
+    "prompt_tokens",
+    "until_end",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ def generate(
     _check_sampling(top_p, temperature, seed)
     tokens = encode(model, tokenizer, prompts, max_length=max_length, room=max_new_tokens, caller="generate")
     keys = _keys(prompts, n, seed)
-    ends = _end_tokens(model, tokenizer)
+    ends = end_tokens(model, tokenizer)
 
     def run(batch: list[int]) -> list[Generation]:
         rows = [tokens[item // n] for item in batch]
@@ -121,7 +129,7 @@ def generate(
 
     def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
         index, sample = divmod(item, n)
-        continuation, finished = _until_end(drawn, ends)
+        continuation, finished = until_end(drawn, ends)
         text = continuation_text(tokenizer, row, continuation)
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
@@ -187,7 +195,8 @@ def _keys(prompts: list[str], n: int, seed: int) -> list[bytes]:
     return keys
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end a text of this model."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     ends = ends if ends is not None else tokenizer.eos_token_id
     if ends is None:
@@ -195,7 +204,8 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     return [int(token) for token in (ends if isinstance(ends, (list, tuple)) else [ends])]
 
 
-def _until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
+def until_end(drawn: Tokens, ends: list[int]) -> tuple[Tokens, bool]:
+    """Return the tokens before the first of ``ends``, and whether there is one."""
     stop = next((i for i, token in enumerate(drawn) if token in ends), None)
     return (drawn, False) if stop is None else (drawn[:stop], True)
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
-__all__ = ["KeyedSampling", "race", "sample_key"]
+__all__ = ["KeyedSampling", "draw", "race", "sample_key"]
 
 
 def sample_key(seed: int, prompt: str, occurrence: int, sample: int) -> bytes:
@@ -39,11 +39,16 @@ class KeyedSampling(LogitsProcessor):
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores (n, vocabulary) whose argmax is the sampled token: 0 there, -inf elsewhere."""
         step = input_ids.shape[1] - self._prompt_length
-        noise = np.stack([_exponential(key, step, scores.shape[1]) for key in self._keys])
-        p = torch.softmax(scores / self._temperature, dim=-1)
-        drawn = race(p, torch.from_numpy(noise).to(scores.device), self._top_p)
+        drawn = draw(scores, self._keys, step, top_p=self._top_p, temperature=self._temperature)
         sampled: torch.FloatTensor = torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[assignment]
         return sampled
+
+
+def draw(scores: torch.Tensor, keys: Sequence[bytes], step: int, *, top_p: float, temperature: float) -> torch.Tensor:
+    """Return the token (n,) that each row of logits ``scores`` (n, vocabulary) draws at ``step`` with its key."""
+    noise = np.stack([_exponential(key, step, scores.shape[1]) for key in keys])
+    p = torch.softmax(scores / temperature, dim=-1)
+    return race(p, torch.from_numpy(noise).to(scores.device), top_p)
 
 
 def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:

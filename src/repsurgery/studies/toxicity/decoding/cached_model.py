@@ -1,0 +1,87 @@
+"""`CachedModel`: a transformers decoder with its cache, as a `Decoder`."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from repsurgery.lm.sites.wrappers import unwrapped
+
+__all__ = ["CachedModel", "is_plain_cache"]
+
+
+class CachedModel:
+    """Reads rows, and then one token of each row at a time.
+
+    Parameters
+    ----------
+    model
+        A transformers decoder, or PEFT's wrapper of one.
+    adapters : sequence of str
+        With PEFT, the adapter of each row; "__base__" is the model without any. Empty: the active one for all rows.
+
+    Attributes
+    ----------
+    cache
+        Keys and values of every row so far.
+    mask : (n, length) tensor
+        Which positions of the cache hold tokens.
+
+    Guarantees
+    ----------
+    The logits are those of the whole text without a cache (test_logits_with_a_cache_are_those_without).
+    """
+
+    def __init__(self, model: Any, adapters: Sequence[str] = ()) -> None:
+        self.model, self.adapters = model, list(adapters)
+        self.cache: Any = None
+        self.mask = torch.empty(0, 0)
+        self._accepted = inspect.signature(unwrapped(model).forward).parameters.keys()
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the logits (n, vocabulary) after rows (n, length) padded on the left; equal rows are read once."""
+        self.mask, first, index = mask, *self._distinct(ids, mask)
+        output = self._forward(ids[first], mask[first], [self.adapters[i] for i in first] if self.adapters else [])
+        if len(first) < len(ids):
+            if not is_plain_cache(output.past_key_values):
+                output = self._forward(ids, mask, self.adapters)
+                index = torch.arange(len(ids), device=ids.device)
+            else:
+                output.past_key_values.batch_select_indices(index)
+        self.cache = output.past_key_values
+        return output.logits[:, -1].float()[index]
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits (n, vocabulary) after one more token (n,) of each row."""
+        self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
+        output = self._forward(tokens[:, None], self.mask, self.adapters, past_key_values=self.cache)
+        self.cache = output.past_key_values
+        logits: torch.Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, adapters: list[str], **more: Any) -> Any:
+        if "position_ids" in self._accepted:
+            positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+            more["position_ids"] = positions[:, -ids.shape[1] :]
+        if "logits_to_keep" in self._accepted:
+            more["logits_to_keep"] = 1
+        if adapters:
+            more["adapter_names"] = adapters
+        return self.model(input_ids=ids, attention_mask=mask, use_cache=True, **more)
+
+    def _distinct(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the index of the first of each group of equal rows, and the group of each row."""
+        names = sorted(set(self.adapters))
+        adapter = [names.index(name) for name in self.adapters] if names else [0] * len(ids)
+        key = torch.cat([torch.tensor(adapter, device=ids.device)[:, None], ids.masked_fill(mask == 0, -1)], dim=1)
+        rows, index = torch.unique(key, dim=0, return_inverse=True)
+        first = torch.full((len(rows),), len(ids), device=ids.device)
+        first.scatter_reduce_(0, index, torch.arange(len(ids), device=ids.device), "amin")
+        return first, index
+
+
+def is_plain_cache(cache: Any) -> bool:
+    """Return whether a cache is nothing but the keys and values of every position."""
+    return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)
