@@ -56,7 +56,7 @@ def trained(generator: TextGenerator, folder: Path, *, progress: bool) -> Spent:
     if TRAINING not in journal:
         generator.prepare(progress=progress)
         parts = {name: dict(facts) for name, facts in generator.part_facts().items()}
-        journal.note({TRAINING: [round(generator.training_seconds, 1), parts]})
+        journal.note({TRAINING: [generator.training_seconds, parts]})
     seconds, parts = journal[TRAINING]
     return Spent(training_seconds=seconds, parts=parts)
 

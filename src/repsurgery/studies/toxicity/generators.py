@@ -158,15 +158,15 @@ class TextGenerator(ABC):
         return prompts[: math.ceil(round(self.prompt_share * len(prompts), 9))]
 
     @property
-    def training_seconds(self) -> float:
-        """The seconds of CPU time that the trained parts took, whenever they were trained; 0 without such parts."""
+    def training_seconds(self) -> float | None:
+        """The CPU seconds that the trained parts took, whenever that was; 0 without such parts, None if unknown."""
         return 0.0
 
     def part_facts(self) -> Mapping[str, Mapping[str, Any]]:
         """Return what is known of each trained part: its ``training_seconds`` and its ``bytes``."""
         return {}
 
-    def prepare(self, *, progress: bool = False) -> None:
+    def prepare(self, *, progress: bool) -> None:  # noqa: B027 - most generators have nothing to prepare
         """Train or read the parts that `generate` needs; the study calls it before it writes or measures."""
 
     @contextmanager

@@ -1,5 +1,6 @@
 """The largest memory that was in use since a moment, where the system tells."""
 
+import contextlib
 import gc
 import sys
 from pathlib import Path
@@ -17,10 +18,8 @@ def reset_peak_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    try:
+    with contextlib.suppress(OSError):
         _CLEAR.write_text("5")  # Linux: the high-water mark falls to what is resident now
-    except OSError:
-        pass
 
 
 def peak_memory(device: torch.device) -> int | None:

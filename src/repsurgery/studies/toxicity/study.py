@@ -11,8 +11,8 @@ from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
-from repsurgery.studies.toxicity.cost import Spent, measured_cost, trained
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
+from repsurgery.studies.toxicity.cost import Spent, measured_cost, trained
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.gradients import read_gradients

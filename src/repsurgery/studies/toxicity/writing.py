@@ -48,8 +48,9 @@ def write(
 ) -> Written:
     """Return ``samples`` continuations of each of the distinct ``prompts``, in order.
 
-    A generator with a smaller `prompt_share` continues the first ones only. Texts that a generator of the same identity wrote before are read from ``folder``. A sample depends on its prompt
-    and number alone, so fewer samples are the first of more.
+    A generator with a `prompt_share` continues the first ones only. Texts that a generator of the same identity wrote
+    before are read from ``folder``. A sample depends on its prompt and number alone, so fewer samples are the first of
+    more.
 
     Parameters
     ----------
