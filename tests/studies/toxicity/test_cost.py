@@ -17,7 +17,7 @@ from repsurgery.studies.toxicity.peak_memory import peak_memory, reset_peak_memo
 from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
 from tests.studies.toxicity.small import make_files, small_spec
 
-LINES = ["mean all", "repeated times=1", "repeated times=6", "repeated share=0.34"]
+LINES = ["mean all", "repeated", "repeated times=6", "repeated share=0.34"]
 CPU = torch.device("cpu")
 
 

@@ -204,19 +204,15 @@ class GeneratorLine:
     ----------
     generator : str
         A key of `GENERATORS`.
+    name : str
+        The line as it was written, with single spaces.
     options : mapping
         Every option, defaults included.
     """
 
     generator: str
+    name: str
     options: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The line in its shortest form: options that have their default are left out."""
-        defaults = GENERATORS[self.generator].options
-        words = [f"{name}={value}" for name, value in self.options.items() if value != defaults[name]]
-        return " ".join([self.generator, *words])
 
     def make(self, context: GeneratorContext) -> TextGenerator:
         """Return the generator that this line describes."""
@@ -242,7 +238,7 @@ def parse_generator_line(words: str) -> GeneratorLine:
             raise ParameterError(f"{words!r} has {name} {text!r}; it must be of type {kind}.") from error
     if not 0 < float(given.get(SHARE, 1)) <= 1:
         raise ParameterError(f"{words!r} has share {given[SHARE]}; it must be above 0 and at most 1.")
-    return GeneratorLine(generator, {**defaults, **given})
+    return GeneratorLine(generator, " ".join(words.split()), {**defaults, **given})
 
 
 def sample_seeds(seed: int, samples: int) -> list[int]:

@@ -58,7 +58,7 @@ def with_adapters(model: Any, adapters: Mapping[str, Mapping[str, NDArray[Any]] 
             set_peft_model_state_dict(adapted, tensors, adapter_name=name)
     # PEFT freezes the weights, which the copy shares with the model
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(needed[name])
+        parameter.requires_grad = needed[name]
     return adapted.eval()
 
 
@@ -83,14 +83,14 @@ def trainable(adapted: Any, name: str) -> Iterator[dict[str, torch.nn.Parameter]
     adapted.set_adapter(name)
     try:
         for parameter in before:
-            parameter.requires_grad_(False)
+            parameter.requires_grad = False
         for parameter in chosen.values():
-            parameter.requires_grad_(True)
+            parameter.requires_grad = True
         with torch.enable_grad():
             yield chosen
     finally:
         for parameter, needed in before.items():
-            parameter.requires_grad_(needed)
+            parameter.requires_grad = needed
 
 
 def train_on_texts(

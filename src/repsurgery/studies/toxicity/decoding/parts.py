@@ -1,4 +1,4 @@
-"""What rivals train or collect beforehand: computed once, stored by everything that decides it, resumed if interrupted."""
+"""What rivals train or collect beforehand: computed once, and stored under everything that decides it."""
 
 import time
 from collections.abc import Callable, Mapping
