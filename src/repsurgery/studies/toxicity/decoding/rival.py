@@ -154,6 +154,11 @@ class Rival(TextGenerator):
         known = self.known_parts().values()
         return None if None in known else float(sum(part.header["seconds"] for part in known if part is not None))
 
+    def part_facts(self) -> dict[str, dict[str, Any]]:
+        """Return CPU seconds and bytes of every part that is stored."""
+        known = {part.header["name"]: part.header for part in self.known_parts().values() if part is not None}
+        return {name: {"training_seconds": h["seconds"], "bytes": h["bytes"]} for name, h in known.items()}
+
     @property
     def identity(self) -> Mapping[str, Any]:
         """Model, tokenizer, sampling, options, and what decides the parts."""
