@@ -50,6 +50,14 @@ class Configured(Checked):
         "supported", "contradicted" or "cannot tell" (`Verification`); None in older records.
     facts : mapping
         Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped.
+    cost_per_token : float or None
+        The time of a new token relative to the base, which was measured beside it: CPU time, or elapsed time on an
+        accelerator. None in older records, and where it was not measured.
+    training_seconds : float or None
+        CPU time of training what the configuration needs: 0 without trained parts, None if unknown.
+    peak_bytes : int or None
+        The largest resident memory of the process while the configuration wrote, with everything else that the study
+        holds, so that only differences from the base compare; on an accelerator, the memory allocated there.
     """
 
     name: str
@@ -62,6 +70,9 @@ class Configured(Checked):
     supported: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     verdict: str | None = None
+    cost_per_token: float | None = None
+    training_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 @checked(RecordError)
