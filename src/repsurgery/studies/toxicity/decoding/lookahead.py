@@ -71,9 +71,8 @@ class Lookahead(CachedModel):
             before = mask[:, :-1]
             with self._final_states() as states:
                 super().read(ids[:, :-1], before)
-            first, index = self._distinct(ids[:, :-1], before)
             self.past = _keys_and_values(self.cache, self.model)
-            self.sums = (states[0] * before[first][..., None]).sum(dim=1)[index]
+            self.sums = (states[0][self.rows] * before[..., None]).sum(dim=1)
         self.mask = mask
         return ids[:, -1]
 
