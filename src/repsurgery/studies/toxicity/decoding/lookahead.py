@@ -105,9 +105,7 @@ class Lookahead(CachedModel):
         positions = {"position_ids": length - 1} if self._takes_positions else {}
         cache = DynamicCache(past)
         with self._final_states() as states:
-            self._reading(
-                inputs_embeds=soft, attention_mask=mask, past_key_values=cache, use_cache=True, **positions
-            )
+            self._reading(inputs_embeds=soft, attention_mask=mask, past_key_values=cache, use_cache=True, **positions)
         return self.head.log_p((self.sums + seen.state.detach() + states[0][:, -1]) / length)
 
     def accept(self, clean: Passed) -> None:

@@ -1,4 +1,4 @@
-"""GOODTRIEVER: raise what follows similar contexts in clean texts, lower what follows them in toxic ones."""
+"""GOODTRIEVER: raise what follows similar contexts in clean texts, not in toxic ones (Pozzobon et al., 2023)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,7 +82,7 @@ class Retrieval:
 
 @GENERATORS.register("goodtriever")
 class Goodtriever(Rival):
-    """Draw from softmax(base + alpha (log P_target - log P_source)) within the nucleus of the base (Pozzobon et al., 2023).
+    """Draw from softmax(base + alpha (log P_target - log P_source)) within the nucleus of the base.
 
     P_target and P_source are next-token distributions from two stores, of texts of the target and of the source. A
     store holds, for each of its first ``tokens`` tokens, the input of the last MLP at the position before it. The k
