@@ -66,6 +66,39 @@ def least_error(data, alpha, criterion):
     return found.fun / n
 
 
+def make_joint(seed, *, n=300, classes=4):
+    """Return probabilities (n, 2, K) of group and class: the scores of `make_scored` and unsure groups."""
+    data = make_scored(seed, n=n, classes=classes)
+    rng = np.random.default_rng(seed + 1)
+    odds = np.exp(2.0 * (2 * data.group - 1) + rng.normal(size=n))[:, None] * np.exp(rng.normal(size=classes))
+    second = data.scores * odds / (1 + odds)
+    return np.stack([data.scores - second, second], axis=1)
+
+
+def joint_rates(joint, criterion):
+    """Return v (2, n, K): the rate of class y in group a is the sum over all rows of v_aiy γ_iy."""
+    v = joint if criterion == EO else np.broadcast_to(joint.sum(axis=2, keepdims=True), joint.shape)
+    return np.moveaxis(v / v.sum(axis=0), 1, 0)
+
+
+def least_blind_error(joint, alpha, criterion):
+    """Return the optimum over couplings of rows without groups whose expected rates differ by ``alpha`` at most."""
+    n, _, K = joint.shape
+    v = joint_rates(joint, criterion)
+    entries = np.arange(n * K)
+    difference = sparse.csr_array(((v[0] - v[1]).ravel(), (entries % K, entries)), shape=(K, n * K))
+    found = linprog(
+        (1.0 - joint.sum(axis=1)).ravel(),
+        A_ub=n * sparse.vstack([difference, -difference]),
+        b_ub=np.full(2 * K, n * alpha),
+        A_eq=sparse.kron(sparse.eye_array(n), np.ones((1, K))),
+        b_eq=np.ones(n),
+        method="highs",
+    )
+    assert found.status == 0
+    return found.fun / n
+
+
 def predicted_gaps(data, chosen, criterion):
     """Return (K,) the largest difference of two groups' rates when row i gets class ``chosen[i]``."""
     taken = rate_weights(data, criterion) * np.eye(data.scores.shape[1])[chosen]

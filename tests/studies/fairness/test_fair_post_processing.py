@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from repsurgery.errors import DataError, LabelError, ParameterError, ShapeError
 from repsurgery.studies.fairness.rivals import ALPHAS, FairPostProcessing, parity_dual
-from repsurgery.studies.fairness.rivals.parity import ParityProblem
+from repsurgery.studies.fairness.rivals.parity import ParityProblem, known_groups
 from tests.studies.fairness.parity_problems import (
     DP,
     EO,
@@ -85,14 +85,14 @@ def test_the_gap_certifies_the_optimum(alpha, solver, criterion):
 @given(seed=st.integers(0, 2**32 - 1), alpha=st.sampled_from(ALPHAS), criterion=st.sampled_from([DP, EO]))
 def test_no_multiplier_proves_more_than_the_optimum(seed, alpha, criterion):
     data = make_scored(seed, n=60, classes=3)
-    problem = ParityProblem.of(data.scores, data.group, alpha=alpha, criterion=criterion)
+    problem = ParityProblem.of(known_groups(*data, 2), alpha=alpha, criterion=criterion)
     u = np.random.default_rng(seed).normal(scale=0.1, size=3)
     assert problem.dual_value(np.array([u, -u])) <= fitted(data, alpha, criterion).objective_ + PROVED
 
 
 def test_multipliers_that_do_not_cancel_prove_nothing():
     data = make_scored(3, n=60, classes=3)
-    problem = ParityProblem.of(data.scores, data.group, alpha=0.0, criterion=DP)
+    problem = ParityProblem.of(known_groups(*data, 2), alpha=0.0, criterion=DP)
     assert problem.dual_value(np.full((2, 3), -1.0)) > fitted(data).objective_
 
 

@@ -19,7 +19,7 @@ from repsurgery.studies.fairness.notes import collected_warnings
 from repsurgery.studies.fairness.rows import Part, StudyRows
 from repsurgery.studies.fairness.spec import StudySpec
 
-__all__ = ["concept_gate", "predict_task"]
+__all__ = ["concept_gate", "predict_task", "task_classifier"]
 
 
 def concept_gate(spec: StudySpec, train: Part, stages: Stages) -> tuple[Gate, dict[str, float]]:
@@ -45,6 +45,11 @@ def _as_gate(classifier: Any) -> Gate:
     return LinearGate(classes, classifier.coef_, classifier.intercept_)
 
 
+def task_classifier(spec: StudySpec) -> Any:
+    """Return the unfitted logistic regression of the task."""
+    return SoftmaxRegression() if spec.head == "converged" else released_logistic_regression(max_iter=spec.head_epochs)
+
+
 def predict_task(spec: StudySpec, rows: StudyRows, steered: Steered) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Train the task's logistic regression on the steered training rows and apply it to dev and test.
 
@@ -57,9 +62,7 @@ def predict_task(spec: StudySpec, rows: StudyRows, steered: Steered) -> tuple[di
     """
     if not rows.has_task:
         return {}, {"classes": [], "facts": {}}
-    model: Any = (
-        SoftmaxRegression() if spec.head == "converged" else released_logistic_regression(max_iter=spec.head_epochs)
-    )
+    model = task_classifier(spec)
     model.fit(steered.X["train"], rows.train.y)
     probabilities = {name: model.predict_proba(steered.X[name]).astype(np.float32) for name in ("dev", "test")}
     facts = {"iterations": int(np.max(model.n_iter_)), "converged": bool(model.converged_)}

@@ -16,7 +16,7 @@ from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.studies.fairness.rows import Part, StudyRows
-from repsurgery.studies.fairness.spec import StudySpec, parse_method
+from repsurgery.studies.fairness.spec import StudySpec, parse_method, strength_of
 
 __all__ = ["Steered", "balancing_weights", "steer_rows"]
 
@@ -56,11 +56,15 @@ def steer_rows(
     fit_z = rows.train.z if spec.fit_labels == "gold" else concepts["train"]
     weights = balancing_weights(rows.train.y, fit_z) if spec.fit_weights == "balanced" else None
     estimator.fit(rows.train.X, fit_z, sample_weight=weights)
+    strength = strength_of(method)
+    steering = estimator.steering_ if strength == 1 else estimator.steering_.interpolate(strength)
     steered = {}
     for name, part in rows.parts.items():
         truth = spec.train_labels if name == "train" else spec.test_labels
         concept = part.z if truth == "gold" else concepts[name]
-        steered[name] = _apply(estimator.steering_, part.X, concept, scratch / f"{name}.npy")
+        steered[name] = _apply(steering, part.X, concept, scratch / f"{name}.npy")
+    if strength != 1:  # nothing is claimed of a part of the way
+        return Steered(steered)
     held_out, verdict = _audit(estimator, rows.dev, spec)
     return Steered(steered, _finite(estimator.certificate_.to_dict()), held_out, verdict)
 

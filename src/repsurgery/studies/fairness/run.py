@@ -27,7 +27,10 @@ from repsurgery.studies.fairness.spec import StudySpec, parse_method
 __all__ = ["run_study"]
 
 # these options choose the stages and the report; they do not change the result of any stage
-_NOT_IDENTITY = ("methods", "resamples", "alphas", "criteria", "post_groups", "ratios", "tpr_classes")
+_NOT_IDENTITY = (
+    *("methods", "resamples", "alphas", "criteria", "post_groups", "post_rows", "post_calibration"),
+    *("ratios", "tpr_classes"),
+)
 
 Data = ConceptTexts | Representations
 Index = dict[str, NDArray[np.intp]]

@@ -16,8 +16,8 @@ from repsurgery.studies.fairness.classification import concept_gate, predict_tas
 from repsurgery.studies.fairness.measures import measure_rows, method_results
 from repsurgery.studies.fairness.methods import steer_rows
 from repsurgery.studies.fairness.notes import collected_warnings
+from repsurgery.studies.fairness.post_processing import post_process
 from repsurgery.studies.fairness.record import Setting
-from repsurgery.studies.fairness.rivals import FairPostProcessing
 from repsurgery.studies.fairness.rows import StudyRows
 from repsurgery.studies.fairness.spec import StudySpec
 
@@ -36,10 +36,12 @@ def run_setting(
         if method == "xian":
             continue
         announce(method)
-        finished[method] = stages.get(method, partial(_steer, spec, method, rows, gate, concepts, stages))
+        finished[method] = stages.get(
+            method.replace(" ", "-"), partial(_steer, spec, method, rows, gate, concepts, stages)
+        )
     if "xian" in spec.methods and rows.has_task:
         announce("xian: post-processing of the base's scores")
-        finished |= _post_process(spec, rows, concepts, stages, finished["base"])
+        finished |= post_process(spec, rows, concepts, stages, finished["base"])
     return Setting(
         ratio=ratio,
         sizes={name: len(part) for name, part in rows.parts.items()},
@@ -64,37 +66,6 @@ def _steer(
             arrays[f"{name}.scores"] = scores
     claims = {"certificate": steered.certificate, "held_out": steered.held_out, "verdict": steered.verdict}
     return Contents(KIND, {"numbers": numbers, **claims, **header}, arrays)
-
-
-def _post_process(
-    spec: StudySpec, rows: StudyRows, concepts: Mapping[str, NDArray[Any]], stages: Stages, base: Contents
-) -> dict[str, Contents]:
-    finished = {}
-    for criterion in spec.criteria:
-        for group in spec.post_groups:
-            groups = {name: part.z if group == "gold" else concepts[name] for name, part in rows.parts.items()}
-            for alpha in spec.alphas:
-                # every digit, so that two values of alpha are two rows
-                name = f"xian {criterion} {repr(float(alpha)).removesuffix('.0')} {group}"
-                choices = {"criterion": criterion, "alpha": float(alpha), "group": group}
-                finished[name] = stages.get(name.replace(" ", "-"), partial(_post_stage, base, groups, choices))
-    return finished
-
-
-def _post_stage(base: Contents, groups: Mapping[str, NDArray[Any]], choices: Mapping[str, Any]) -> Contents:
-    # fitted on dev, because the scores of the training rows are overconfident
-    dev, test = (_normalised(base.arrays[f"{name}.scores"]) for name in ("dev", "test"))
-    post = FairPostProcessing(alpha=choices["alpha"], criterion=choices["criterion"]).fit(dev, groups["dev"])
-    predicted = np.asarray(post.predict(test, groups["test"]), dtype=np.int32)
-    facts = {**choices, "objective": float(post.objective_)}
-    return Contents(KIND, {"classes": base.header["classes"], "facts": facts}, {"test.predicted": predicted})
-
-
-def _normalised(scores: NDArray[np.float32]) -> NDArray[np.float64]:
-    # stored in float32, so the rows sum to 1 only to seven digits
-    wide = scores.astype(np.float64)
-    normed: NDArray[np.float64] = wide / wide.sum(axis=1, keepdims=True)
-    return normed
 
 
 def _concept_accuracy(rows: StudyRows, concepts: Mapping[str, NDArray[Any]]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from repsurgery.studies.common.options import options_toml, read_options
 __all__ = ["PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
 
 Truth = Literal["gold", "predicted"]
+_STRENGTH = " strength="
 
 
 @checked(ParameterError)
@@ -48,7 +49,8 @@ class StudySpec(Checked):
     components_from : {"train", "all"}
         The rows whose principal components are used.
     methods : tuple of str
-        "xian" and names of `METHODS`, also with a shrinkage appended ("mimic-oas"); "base" always comes first.
+        "xian" and names of `METHODS`, also with a shrinkage appended ("mimic-oas") and with a strength between 0 and 1
+        ("mimic-oas strength=0.5"); "base" always comes first.
     source, target : str
         The concept that is steered, and the concept it is steered to.
     fit_labels, train_labels, test_labels : {"gold", "predicted"}
@@ -69,7 +71,13 @@ class StudySpec(Checked):
     ridge : float
         Added to both covariances of MiMiC.
     alphas, criteria, post_groups : tuples
-        Of the post-processing; each combination is a row.
+        Of the post-processing; each combination is a row. With the groups "gold" or "predicted" it is
+        attribute-aware, with "blind" it uses P(concept, label | representation) instead of groups.
+    post_rows : {"dev", "all"}
+        Rows on which the post-processing is fitted: dev, or train and dev with scores of the training rows from five
+        folds. With WinoBias only all of them have the mix of sentences that test has.
+    post_calibration : {"none", "vector-scaling"}
+        Whether the scores are calibrated on these rows before, for each group; rare classes are changed less.
     neighbour_counts, neighbour_queries, neighbour_rows, neighbour_split
         The numbers k of neighbours, the number of queries, the number of rows among which neighbours are searched
         (0: all), and their split.
@@ -123,7 +131,9 @@ class StudySpec(Checked):
         "demographic-parity",
         "equal-opportunity",
     )
-    post_groups: Several[Truth] = ("predicted", "gold")
+    post_groups: Several[Literal["predicted", "gold", "blind"]] = ("predicted", "gold")
+    post_rows: Literal["dev", "all"] = "dev"
+    post_calibration: Literal["none", "vector-scaling"] = "none"
     neighbour_counts: Several[Count] = (1, 2, 4, 8, 16, 32, 64, 128)
     neighbour_queries: Count = 1000
     neighbour_rows: Natural = 0
@@ -146,7 +156,7 @@ class StudySpec(Checked):
         if unknown:
             raise ParameterError(
                 f"there are no methods {unknown}; choose from base, xian, {', '.join(METHODS)}, or append a shrinkage "
-                "to a method, as in mimic-oas."
+                "to a method, as in mimic-oas, and a strength from 0 to 1, as in mimic-oas strength=0.5."
             )
         return tuple(dict.fromkeys(("base", *methods)))
 
@@ -200,7 +210,13 @@ PRESETS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 
 
 def parse_method(name: str) -> tuple[str, str | None] | None:
-    """Return the name of the estimator in `METHODS` and the shrinkage appended to it; None for an unknown name."""
+    """Return the name of the estimator in `METHODS` and the shrinkage appended to it; None for an unknown name.
+
+    A strength is ignored; see `strength_of`.
+    """
+    name, given, strength = name.partition(_STRENGTH)
+    if given and not _is_share(strength):
+        return None
     endings = [ending for ending in SHRINKAGES if name.endswith(f"-{ending}")]
     pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
     # names of this package come first: a plugin called "mimic-oas" does not replace MiMiC with OAS
@@ -208,6 +224,18 @@ def parse_method(name: str) -> tuple[str, str | None] | None:
     if name in METHODS and not known:
         return name, None
     return next((pair for pair in known or pairs if pair[0] in METHODS), None)
+
+
+def strength_of(method: str) -> float:
+    """Return the strength written behind a method, 1 if there is none."""
+    return float(method.partition(_STRENGTH)[2] or 1.0)
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) <= 1.0
+    except ValueError:
+        return False
 
 
 def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> StudySpec:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
 from repsurgery.studies.fairness.record import StudyRecord
+from repsurgery.studies.fairness.report.equal_accuracy import plot_equal_accuracy
 from repsurgery.studies.fairness.report.facts import fact_tables
 from repsurgery.studies.fairness.report.plots import plot_cosines, plot_neighbours, plot_ratios
 from repsurgery.studies.fairness.report.significance import study_with_tests
@@ -35,6 +36,12 @@ def _figures(record: StudyRecord) -> Iterator[Figure]:
     )
     yield "tpr-gap", plot_ratios(record, "tpr_gap"), f"TPR gap RMS {by_ratio}"
     yield "accuracy", plot_ratios(record, "accuracy"), f"Accuracy {by_ratio}"
+    yield (
+        "equal-accuracy",
+        plot_equal_accuracy(record),
+        "TPR gap RMS against accuracy on the test split, a line for each method from the base on: over strengths, or "
+        "over alpha (dashed). Lower and further to the right is better.",
+    )
     yield (
         "neighbours",
         plot_neighbours(record),

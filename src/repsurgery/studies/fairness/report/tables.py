@@ -17,6 +17,7 @@ from repsurgery.studies.fairness.report.columns import (
     ratio_columns,
     steered,
 )
+from repsurgery.studies.fairness.report.equal_accuracy import equal_accuracy_table
 from repsurgery.studies.fairness.report.significance import adjusted_study, study_with_tests
 from repsurgery.studies.fairness.report.verdicts import RULE, judge, judge_neighbours, published_cells, same_model
 
@@ -51,6 +52,7 @@ def result_tables(record: StudyRecord) -> list[Table]:
         _neighbour_verdicts(record),
         _sweep_table(record, "tpr_gap"),
         _sweep_table(record, "accuracy"),
+        equal_accuracy_table(record),
         _class_table(record),
         _certificate_table(record),
     ]
@@ -184,7 +186,7 @@ def _sweep_table(record: StudyRecord, measure: TaskMeasure) -> Table | None:
     parity = [m.value() for m in measures_of(record, "other") if m.key in _PARITY] if measure == "tpr_gap" else []
     caption = (
         "The post-processing changes the scores of the classifier, not the representation. alpha: the allowed "
-        "difference between groups; 'group': whether gold or predicted groups are given at prediction. "
+        "difference between groups; 'group': whether gold, predicted or no groups (blind) are given at prediction. "
         f"Published, base → post-processing: {_published_sweep(measure)}. {published().notes['postprocessing']}"
     )
     return by_method(

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.arrays import Labels, Matrix, as_rows, check_labels, check_rows, require_finite
 from repsurgery.errors import DataError, LabelError, ParameterError, ShapeError
-from repsurgery.studies.fairness.rivals.parity import Criterion, ParityProblem, adjusted, keeping
+from repsurgery.studies.fairness.rivals.parity import Criterion, Joint, ParityProblem, adjusted, known_groups
 from repsurgery.studies.fairness.rivals.parity_dual import solve_dual
 from repsurgery.studies.fairness.rivals.parity_program import solve_whole
 
@@ -47,10 +47,15 @@ class FairPostProcessing(BaseEstimator):
       class y (its true-positive rate), with the scores as P(Y = y | x). Classes without mass in a group are not
       constrained.
 
-    Predictions are deterministic: argmax_y s_y + ψ_ay, or argmax_y s_y (1 + ψ_ay) under equal opportunity; the first
-    class wins a tie. The few rows that the optimum splits between classes are assigned to one of them, so parity is
-    missed by some rows per group, and by more where many rows have equal scores. Scores must be calibrated, and should
-    come from rows that the classifier was not trained on.
+    If the groups of the rows are given, both sums run over the rows of group a (attribute-aware). If they are not, the
+    scores are joint probabilities p_iay of group and class, and the sums run over all rows, weighted by p_iay
+    (attribute-blind): the scores are s_iy = Σ_a p_iay, and a row's share in group a is Σ_y p_iay.
+
+    Predictions are deterministic: argmax_y s_y + ψ_ay, or argmax_y s_y (1 + ψ_ay) under equal opportunity, and without
+    groups argmax_y s_y + Σ_a P(a) ψ_ay, or argmax_y Σ_a p_ay (1 + ψ_ay); the first class wins a tie. The few rows that
+    the optimum splits between classes are assigned to one of them, so parity is missed by some rows per group, and by
+    more where many rows have equal scores. Scores must be calibrated, and should come from rows that the classifier was
+    not trained on.
 
     Under equal opportunity, a group that can exceed all others in every rate can be lowered to them in many ways of
     equal cost. Then a row that keeps its best class is rewarded by ``gain_``, which selects the solution with the
@@ -77,7 +82,9 @@ class FairPostProcessing(BaseEstimator):
     offsets_ : dict of (K,) arrays
         ψ_a for each group.
     groups_ : list
-        The groups, sorted.
+        The groups, sorted; without groups their numbers.
+    blind_ : bool
+        Whether it was fitted, and so predicts, without groups.
     classes_ : (K,) array
         The labels that ``predict`` returns, in the order of the columns.
     solver_ : {"linear-program", "dual"}
@@ -92,6 +99,9 @@ class FairPostProcessing(BaseEstimator):
     If no constraint is active, every row keeps its best class (test_a_large_alpha_changes_nothing).
     Predictions on the fitted rows have parity up to the rows that are split (test_predictions_keep_parity_up_to_ties).
     The order of rows does not matter (test_the_order_of_rows_does_not_matter).
+    Joint probabilities of rows whose group is certain give what their groups give
+    (test_certain_groups_need_not_be_given), and in general the optimum of the linear program
+    (test_without_groups_the_objective_is_the_optimum).
 
     Examples
     --------
@@ -111,29 +121,28 @@ class FairPostProcessing(BaseEstimator):
         self.criterion = criterion
         self.solver = solver
 
-    def fit(self, scores: Any, group: Any, *, classes: Any = None) -> Self:
+    def fit(self, scores: Any, group: Any = None, *, classes: Any = None) -> Self:
         """Find the offsets.
 
         Parameters
         ----------
-        scores : (n, K) array-like
-            Class probabilities; rows sum to 1.
-        group : (n,) labels
-            Two or more groups.
+        scores : (n, K) array-like, or (n, groups, K) array-like without ``group``
+            Class probabilities, or joint probabilities of group and class; those of a row sum to 1.
+        group : (n,) labels, or None
+            Two or more groups; None for post-processing without groups (attribute-blind).
         classes : (K,) labels, or None
             Names of the columns, which ``predict`` returns; None means the numbers 0 … K − 1.
         """
         self._require_parameters()
-        S = _probabilities(scores, caller="FairPostProcessing.fit")
-        groups, codes = check_labels(group, len(S), caller="FairPostProcessing.fit")
+        joint, groups = _joint(scores, group, caller="FairPostProcessing.fit")
         if len(groups) < 2:
             raise LabelError(
                 f"FairPostProcessing.fit got one group only, {groups[0]!r}; parity needs two or more. "
                 "Pass rows of another group."
             )
-        names = _names(classes, S.shape[1])
-        solver = self._choose(len(S), len(groups))
-        problem = ParityProblem.of(S, codes, alpha=float(self.alpha), criterion=self.criterion)
+        names = _names(classes, joint.shape[2])
+        solver = self._choose(joint.shape[1], len(groups))
+        problem = ParityProblem.of(joint, alpha=float(self.alpha), criterion=self.criterion)
         program = solve_dual(problem) if solver == "dual" else solve_whole(problem)
         self.objective_ = program.objective
         self.gap_ = program.objective - problem.dual_value(program.mu)
@@ -145,29 +154,34 @@ class FairPostProcessing(BaseEstimator):
             psi[undecided] = (few.factors * solve_whole(few).mu)[undecided]
         self.offsets_ = dict(zip(groups, psi, strict=True))
         self.groups_ = groups
+        self.blind_ = group is None
         self.classes_ = names
         self.solver_ = solver
         self.n_iter_ = program.n_iter
         return self
 
-    def predict(self, scores: Any, group: Any) -> Labels:
+    def predict(self, scores: Any, group: Any = None) -> Labels:
         """Return one of ``classes_`` per row.
 
         Parameters
         ----------
-        scores : (n, K) array-like
-            Class probabilities from the classifier used in ``fit``.
-        group : (n,) labels
-            True or predicted groups; each must have occurred in ``fit``.
+        scores : (n, K) array-like, or (n, groups, K) array-like without ``group``
+            Probabilities from the classifier used in ``fit``.
+        group : (n,) labels, or None
+            True or predicted groups, each of which must have occurred in ``fit``; None if ``fit`` got none.
         """
         check_is_fitted(self, "offsets_")
-        S = _probabilities(scores, caller="FairPostProcessing.predict")
-        if S.shape[1] != len(self.classes_):
+        if (group is None) != self.blind_:
+            raise LabelError(
+                f"FairPostProcessing.predict got {'no ' if group is None else ''}groups, and fit "
+                f"{'none' if self.blind_ else 'some'}. Pass groups to both, or joint probabilities to both."
+            )
+        joint, groups = _joint(scores, group, caller="FairPostProcessing.predict")
+        if joint.shape[2] != len(self.classes_):
             raise ShapeError(
-                f"FairPostProcessing.predict got {S.shape[1]} classes; it was fitted on {len(self.classes_)}. "
+                f"FairPostProcessing.predict got {joint.shape[2]} classes; it was fitted on {len(self.classes_)}. "
                 "Pass scores of the classifier used for fitting, or fit again."
             )
-        groups, codes = check_labels(group, len(S), caller="FairPostProcessing.predict")
         unseen = [label for label in groups if label not in self.offsets_]
         if unseen:
             raise LabelError(
@@ -175,8 +189,7 @@ class FairPostProcessing(BaseEstimator):
                 "Drop those rows, or fit on all groups."
             )
         psi = np.array([self.offsets_[label] for label in groups])
-        values = adjusted(S, psi[codes], self.criterion) + keeping(S, self.gain_)
-        chosen: NDArray[np.intp] = values.argmax(axis=1)
+        chosen: NDArray[np.intp] = adjusted(joint, psi, self.criterion, gain=self.gain_).argmax(axis=1)
         names: Labels = self.classes_[chosen]
         return names
 
@@ -198,6 +211,23 @@ class FairPostProcessing(BaseEstimator):
         if self.solver == "auto":
             return "linear-program" if n <= FEW_ROWS or groups > 2 else "dual"
         return self.solver
+
+
+def _joint(scores: Any, group: Any, *, caller: str) -> tuple[Joint, list[Any]]:
+    """Return probabilities (groups, n, K) and the names of the groups, numbers if there is no ``group``."""
+    if group is not None:
+        S = _probabilities(scores, caller=caller)
+        groups, codes = check_labels(group, len(S), caller=caller)
+        return known_groups(S, codes, len(groups)), groups
+    P = np.asarray(as_rows(scores))
+    if P.ndim != 3:
+        raise ShapeError(
+            f"{caller} got scores of shape {P.shape} and no groups; without groups it needs joint probabilities "
+            "(n, groups, K). Pass them, or the groups."
+        )
+    n, groups_count, K = P.shape
+    rows = _probabilities(P.reshape(n, groups_count * K), caller=caller)
+    return np.ascontiguousarray(rows.reshape(P.shape).transpose(1, 0, 2)), list(range(groups_count))
 
 
 def _probabilities(scores: Any, *, caller: str) -> Matrix:

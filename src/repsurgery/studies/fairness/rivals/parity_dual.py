@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from repsurgery.arrays import Mask, Matrix, Vector
-from repsurgery.studies.fairness.rivals.parity import ParityProblem, adjusted
+from repsurgery.studies.fairness.rivals.parity import ParityProblem
 from repsurgery.studies.fairness.rivals.parity_program import Program, solve_program, solve_whole
 
 __all__ = ["solve_dual"]
@@ -87,44 +87,35 @@ def _smoothed_optimum(problem: ParityProblem) -> tuple[Matrix, int]:
 
 @dataclass(frozen=True, slots=True)
 class _SmoothedDual:
-    """−g with log-sum-exp in place of the maximum, as a function of u⁺ and u⁻ in units of ``unit`` (K,)."""
+    """−g with log-sum-exp in place of the maximum, as a function of u⁺ and u⁻ in units of ``unit`` (K,).
+
+    ``slopes`` (n, K) are f_0 t_0 − f_1 t_1, the derivatives of the values s + Σ_a t_a ψ_a in u.
+    """
 
     problem: ParityProblem
-    by_group: tuple[Matrix, Matrix]
+    slopes: Matrix
     unit: Vector
 
     @classmethod
     def of(cls, problem: ParityProblem) -> "_SmoothedDual":
-        by_group = (problem.scores[problem.codes == 0], problem.scores[problem.codes == 1])
-        mass = np.array([rows.sum(axis=0) for rows in by_group]) / len(problem.scores)
-        curvature = (problem.factors**2 * mass).sum(axis=0)
+        first, second = problem.weights * problem.factors[:, np.newaxis]
+        curvature = (problem.factors**2 * problem.joint.sum(axis=1)).sum(axis=0) / len(problem.scores)
         # a class that one group lacks is not constrained, so its multiplier stays at zero
         constrained = problem.bound.all(axis=0) & (curvature > 0)
         unit = np.where(constrained, 1.0 / np.sqrt(np.where(constrained, curvature, 1.0)), 0.0)
-        return cls(problem, by_group, unit)
+        return cls(problem, first - second, unit)
 
     def cost(self, parts: Vector, temperature: float) -> tuple[float, Vector]:
         """Return −g and its gradient in ``parts`` (2K,)."""
-        K = len(self.unit)
-        u = self.unit * (parts[:K] - parts[K:])
-        n = len(self.problem.scores)
-        total, slope = 0.0, np.zeros(K)
-        for rows, factor, sign in zip(self.by_group, self.problem.factors, (1.0, -1.0), strict=True):
-            value, taken = self._group(rows, sign * factor * u, temperature)
-            total += value / n
-            slope += sign * factor * taken / n
-        penalty = self.problem.alpha * self.unit
-        slope *= self.unit
-        return total + float(penalty @ (parts[:K] + parts[K:])), np.concatenate([slope + penalty, penalty - slope])
-
-    def _group(self, rows: Matrix, psi: Vector, temperature: float) -> tuple[float, Vector]:
-        """Return Σ_i of the soft maximum, and Σ_i t_iy times the soft choice, which is its derivative in ψ_y."""
-        values = adjusted(rows, psi, self.problem.criterion)
+        n, K = self.slopes.shape
+        values = self.problem.scores + self.slopes * (self.unit * (parts[:K] - parts[K:]))
         top = values.max(axis=1)
         values -= top[:, np.newaxis]
         values /= temperature
         np.exp(values, out=values)
         mass = values.sum(axis=1)
-        if self.problem.criterion == "equal-opportunity":
-            values *= rows
-        return float((top + temperature * np.log(mass)).sum()), (1.0 / mass) @ values
+        total = float((top + temperature * np.log(mass)).sum()) / n
+        values *= self.slopes
+        slope = self.unit * ((1.0 / mass) @ values) / n
+        penalty = self.problem.alpha * self.unit
+        return total + float(penalty @ (parts[:K] + parts[K:])), np.concatenate([slope + penalty, penalty - slope])

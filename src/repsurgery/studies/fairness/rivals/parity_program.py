@@ -88,12 +88,15 @@ def _parity_rows(problem: ParityProblem, rows: Indices, classes: Indices) -> tup
     r_y makes the largest coefficient of a class 1: the tolerances of HiGHS are absolute.
     """
     n, K = problem.scores.shape
-    at = problem.codes[rows] * K + classes
-    rates = problem.factors.ravel()[at] * problem.weights()[rows, classes]
+    rates = problem.factors[:, classes] * problem.weights[:, rows, classes]
     largest = np.zeros(K)
-    np.maximum.at(largest, classes, rates)
+    np.maximum.at(largest, classes, rates.max(axis=0))
     r = np.divide(1.0, largest, out=np.ones(K), where=largest > 0)
-    couplings = csr_array((rates * r[classes], (at, np.arange(len(rows)))), shape=(problem.factors.size, len(rows)))
+    groups, columns = np.nonzero(rates)
+    couplings = csr_array(
+        (rates[groups, columns] * r[classes[columns]], (groups * K + classes[columns], columns)),
+        shape=(problem.factors.size, len(rows)),
+    )
     centres = vstack([-eye_array(K)] * len(problem.factors))
     bound = np.flatnonzero(problem.bound)
     parity = csr_array(hstack([couplings, centres], format="csr")[bound])

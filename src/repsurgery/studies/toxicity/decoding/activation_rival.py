@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import check_finite, check_integer
 from repsurgery.errors import DataError
+from repsurgery.lm.batching import context_length
 from repsurgery.lm.sites.names import Site
 from repsurgery.studies.toxicity.decoding.module_hooks import LONGEST, Pool, pooled_states
 from repsurgery.studies.toxicity.decoding.parts import Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
+from repsurgery.studies.toxicity.generators import GeneratorContext
 
 __all__ = ["ActivationRival"]
 
@@ -32,9 +34,14 @@ class ActivationRival(Rival):
     needs: ClassVar[str] = "labelled texts"
     dial: ClassVar[str] = "strength"
 
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        check_finite(self.dial, self.chosen[self.dial])
+        check_integer("texts", self.chosen["texts"], least=2)
+
     def applied(self) -> AbstractContextManager[Any]:
         """Return the hooks of this method; none at strength 0."""
-        strength = check_finite(self.dial, self.chosen[self.dial])
+        strength = self.chosen[self.dial]
         return self.changed(strength) if strength != 0 else nullcontext()
 
     def changed(self, strength: float) -> AbstractContextManager[Any]:
@@ -44,7 +51,7 @@ class ActivationRival(Rival):
     @property
     def max_length(self) -> int:
         """The number of tokens up to which labelled texts are read."""
-        return min(LONGEST, self.context.spec.max_length)
+        return min(LONGEST, self.context.spec.max_length, context_length(self.model, self.tokenizer))
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -54,7 +61,7 @@ class ActivationRival(Rival):
     def pairs(self) -> tuple[list[str], list[str]]:
         """Return the first texts of source and target in their seeded order: equally many, at most ``texts``."""
         spec, fitted = self.context.spec, self.context.texts.fitted
-        n = min(check_integer("texts", self.chosen["texts"], least=2), *map(len, fitted.values()))
+        n = min(self.chosen["texts"], *map(len, fitted.values()))
         if n < 2:
             raise DataError(f"{self.name} needs two labelled texts of each label; there are {n}. Raise fit_rows.")
         return fitted[spec.source][:n], fitted[spec.target][:n]

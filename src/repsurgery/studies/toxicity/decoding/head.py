@@ -72,9 +72,7 @@ def head_part(context: GeneratorContext, texts: int) -> Part:
     return Part("head", make, {"part": "head", "texts": texts, "longest": LONGEST})
 
 
-def _means(
-    context: GeneratorContext, by_label: dict[str, list[str]], most: int, workshop: Workshop
-) -> tuple[Any, Any]:
+def _means(context: GeneratorContext, by_label: dict[str, list[str]], most: int, workshop: Workshop) -> tuple[Any, Any]:
     """Return the mean final state (n, d) of each text, and whether (n,) it has the target's label."""
     spec = context.spec
     texts = {label: by_label[label][:most] for label in (spec.source, spec.target)}

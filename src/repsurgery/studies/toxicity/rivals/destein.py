@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch.nn import functional as F
+from torch.nn.functional import normalize
 
 from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.wrappers import unwrapped
@@ -82,10 +82,11 @@ def last_eight(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 def turned(state: torch.Tensor, direction: torch.Tensor, heads: int, alpha: float) -> torch.Tensor:
     """Return states (..., d) with each of the ``heads`` slices turned away from that slice of ``direction`` (d,)."""
-    x = state.float().unflatten(-1, (heads, -1))
-    d = F.normalize(direction.to(x.device).unflatten(-1, (heads, -1)), dim=-1)
-    unit = F.normalize(x, dim=-1)
+    x = state.float().reshape(*state.shape[:-1], heads, -1)
+    d = normalize(direction.to(x.device).reshape(heads, -1), dim=-1)
+    unit = normalize(x, dim=-1)
     cosine = (unit * d).sum(dim=-1, keepdim=True)
-    new = F.normalize(unit - alpha * (1 + cosine.clamp(min=0)) * d, dim=-1).flatten(-2)
-    scale = state.float().norm(dim=-1, keepdim=True) / new.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    return (new * scale).to(state.dtype)
+    heads_turned = normalize(unit - alpha * (1 + cosine.clamp(min=0)) * d, dim=-1)
+    length = torch.linalg.vector_norm(state.float(), dim=-1, keepdim=True)
+    together: torch.Tensor = normalize(heads_turned.reshape(state.shape), dim=-1) * length
+    return together.to(state.dtype)
