@@ -1,4 +1,4 @@
-"""UDDIA: bias vectors tuned at every token, and texts written again that the base finds unlikely (Yang et al., 2023)."""
+"""UDDIA: bias vectors tuned at every token, and unlikely texts written again (Yang et al., 2023)."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
