@@ -93,8 +93,16 @@ def maxima_of(toxicity, name, short=False):
 
 
 def _intervals(maxima):
-    means = {name: Mean(np.array([np.nan if m is None else m for m in held])) for name, held in maxima.items()}
-    return paired_bootstrap(means, PROMPTS, resamples=200, reference="base")
+    """Return intervals and tests; a row on fewer prompts is compared with the base on these."""
+    means = {name: np.array([np.nan if m is None else m for m in held]) for name, held in maxima.items()}
+    every = _bootstrapped({name: held for name, held in means.items() if name not in SHORT})
+    few = _bootstrapped({name: held[:FEW] for name, held in means.items() if name in ("base", *SHORT)})
+    return {**few, **every}
+
+
+def _bootstrapped(values):
+    n = len(values["base"])
+    return paired_bootstrap({name: Mean(held) for name, held in values.items()}, n, resamples=200, reference="base")
 
 
 def _configured(row, maxima, intervals):

@@ -39,6 +39,11 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
         for c in configurations
         if "prompts" in c.facts
     ]
+    if unread := [c.name for c in configurations if "kl.own" not in c.measures]:
+        notes.append(
+            f"WikiText and divergences are not measured for {', '.join(map(repr, unread))}: they change the prompt or "
+            "how tokens are drawn, and not the likelihoods of one model."
+        )
     if any(c.cost_per_token is not None for c in configurations):
         notes.append(
             "The cost of a token is the time of a configuration relative to the base, each writing five continuations "

@@ -20,6 +20,7 @@ from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, s
 from repsurgery.studies.toxicity.measures import Judged, Readings
 from repsurgery.studies.toxicity.policy import Policy, read_labelled, write_policy
 from repsurgery.studies.toxicity.price import read_price
+from repsurgery.studies.toxicity.rival_collateral import rival_collateral
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
@@ -242,7 +243,7 @@ class Study:
     ) -> dict[str, dict[str, float]]:
         """Return the measures without intervals: share of steered positions, divergence, perplexity of documents.
 
-        They need hidden states or likelihoods, so that a rival of steering has none of them.
+        A rival has those that need likelihoods, if it changes them and not only the sampling.
         """
         spec, folder, twin = self.spec, self.work / "judgements", self.pair[0]
         measures: dict[str, dict[str, float]] = {name: {} for name in written}
@@ -254,15 +255,25 @@ class Study:
         for name, value in zip(fitted, each(share, list(fitted), self.pair), strict=True):
             measures[name]["steered"] = value
         steerings = {name: f.steering for name, f in fitted.items()}
-        if spec.neutral:
+        neutral = NEUTRAL[: spec.neutral]
+        if neutral:
             measures[BASE]["kl"] = 0.0
-            neutral = NEUTRAL[: spec.neutral]
             for name, value in divergences(twin, neutral, steerings, digests=self.model_digests, folder=folder).items():
                 measures[name]["kl"] = value
         measures[BASE]["kl.own"] = 0.0
         own = [g for row in written[BASE].rows[: spec.gate_prompts] for g in row[:OWN_SAMPLES]]
         for name, value in own_divergences(twin, own, steerings, digests=self.model_digests, folder=folder).items():
             measures[name]["kl.own"] = value
+        for name in self.rivals():
+            measures[name] = rival_collateral(
+                self.generator(twin, name, fitted),
+                neutral=neutral,
+                own=own,
+                documents=documents,
+                length=spec.wikitext_length,
+                folder=folder,
+                progress=self.progress,
+            )
         if documents is not None:
             perplexities = document_perplexities(
                 twin,

@@ -62,8 +62,7 @@ def place_names(
         for i, (marker, name) in enumerate(zip(markers, names, strict=True)):
             others = [other.box for other in markers if other is not marker]
             others += [*pieces, *(place.box for j, place in placed.items() if j != i)]
-            candidates = _candidates(marker, *_extent(name, size))
-            placed[i] = min(candidates, key=lambda place, m=marker, o=others: _price(place, m, o, edges))
+            placed[i] = _best(marker, _extent(name, size), others, edges)
     for i, place in placed.items():
         _write(axis, names[i], points[i], place, radii[i], size)
 
@@ -97,6 +96,10 @@ def _piece(start: Any, end: Any) -> Box:
     return left - 2, low - 2, right + 2, high + 2
 
 
+def _best(marker: _Marker, extent: tuple[float, float], others: Sequence[Box], edges: Box) -> _Place:
+    return min(_candidates(marker, *extent), key=lambda place: _price(place, marker, others, edges))
+
+
 def _candidates(marker: _Marker, width: float, height: float) -> Iterator[_Place]:
     """Yield the places of a name around its marker, the nearest first."""
     for gap in (2.0, 6.0, 12.0, 20.0, 30.0, 42.0, 56.0):
@@ -125,7 +128,7 @@ def _price(place: _Place, marker: _Marker, others: Sequence[Box], edges: Box) ->
         around(marker.x + place.dx * t / _STEPS, marker.y + place.dy * t / _STEPS, 3, 3) for t in range(_STEPS + 1)
     )
     crossed = sum(overlap_of(step, others) for step in steps)
-    return 4 * overlap_of(place.box, [marker.box, *others]) + 4 * cut + crossed + _FAR * far**1.5
+    return 4 * overlap_of(place.box, [marker.box, *others]) + 4 * cut + crossed + _FAR * far * math.sqrt(far)
 
 
 def _write(axis: Any, name: str, point: tuple[float, float], place: _Place, radius: float, size: float) -> None:

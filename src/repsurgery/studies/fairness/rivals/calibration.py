@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 
 from repsurgery.arrays import Matrix, Vector
 
-__all__ = ["ROWS_HALFWAY", "VectorScaling"]
+__all__ = ["PENALTY", "VectorScaling"]
 
-ROWS_HALFWAY = 10.0
-"""The penalty λ of a shift: a class of about this many rows is moved half of the way to its own frequency."""
+PENALTY = 1.0
+"""λ, as in the regressions with C = 1: a class of about one row is moved half of the way to its own frequency."""
 FLOOR = 1e-12
 """Smallest probability whose logarithm is taken."""
 
@@ -22,13 +22,13 @@ class VectorScaling:
     """p ↦ softmax(t log p + b) with t > 0: the scaling of least Σ_i log-loss_i + (λ/2) ‖b‖² on labelled rows.
 
     After Guo et al., "On calibration of modern neural networks" (2017), with one common factor t and a penalty, so that
-    rare classes keep their probabilities.
+    classes of few rows are shrunk towards the probabilities that they had.
 
     Guarantees
     ----------
     On the fitted rows the expected and the true number of rows of class y differ by λ b_y
     (test_expected_counts_are_true_counts_up_to_the_penalty).
-    A class of few rows moves less than one of many (test_rare_classes_move_less).
+    A rare class without rows keeps some probability (test_a_rare_class_without_rows_stays_possible).
     """
 
     factor: float
@@ -49,8 +49,8 @@ class VectorScaling:
             Q = np.exp(values - top)
             mass = Q.sum(axis=1, keepdims=True)
             Q /= mass
-            total = float((top + np.log(mass)).sum()) - t * own - counts @ b + ROWS_HALFWAY / 2 * (b @ b)
-            slope = np.concatenate([[t * (float((Q * L).sum()) - own)], Q.sum(axis=0) - counts + ROWS_HALFWAY * b])
+            total = float((top + np.log(mass)).sum()) - t * own - counts @ b + PENALTY / 2 * (b @ b)
+            slope = np.concatenate([[t * (float((Q * L).sum()) - own)], Q.sum(axis=0) - counts + PENALTY * b])
             return total / n, slope / n
 
         # the loss is a mean of order 1, so these stop at an error of about 1e-6 rows in a thousand

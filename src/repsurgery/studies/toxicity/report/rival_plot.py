@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
 from repsurgery.studies.common.report.front import undominated
 from repsurgery.studies.common.report.labels import place_names
@@ -67,14 +68,15 @@ def plot_rivals(record: ToxicityRecord) -> str | None:
         steps = _corners([(c.measures[x].value, c.measures[y].value) for c in front])
         axis.plot(*zip(*steps, strict=True), color="#9aa3ad", linewidth=1.8, zorder=1)
         for c in rows:
-            _draw(axis, c, x, y, hollow=_is_short(record, c), best=c in front)
+            place = _figure(record, c, x).value, _figure(record, c, y)
+            _draw(axis, c, *place, hollow=_is_short(record, c), best=c in front)
         axis.margins(0.09)
         axis.set_xlabel(f"perplexity of the continuations, {fluency_judge(record).name}")
         axis.set_ylabel(f"expected max toxicity, {unseen_scorer(record)}")
         _draw_legends(figure, mpl, record, rows)
         figure.draw_without_rendering()
         names = short_names(record.configurations)
-        points = [(c.measures[x].value, c.measures[y].value) for c in rows]
+        points = [(_figure(record, c, x).value, _figure(record, c, y).value) for c in rows]
         shown = [_name(record, c, names[c.name]) for c in rows]
         place_names(axis, points, shown, radii=[*map(_radius, rows)], line=steps)
         return svg(figure)
@@ -92,7 +94,8 @@ def rivals_caption(record: ToxicityRecord) -> str:
     ]
     if any(_is_short(record, c) for c in rows):
         sentences.append(
-            "Hollow markers were measured on fewer prompts, which their names state, and take no part in the front."
+            "Hollow markers were measured on fewer prompts, whose number is beside the name. They stand at the base's "
+            "figure plus their change from the base on these prompts, and take no part in the front."
         )
     if any(c.cost_per_token is None for c in rows):
         sentences.append("Where the cost is not known, the marker has the smallest size.")
@@ -126,6 +129,16 @@ def _is_short(record: ToxicityRecord, c: Configured) -> bool:
     return count is not None and every is not None and count < every
 
 
+def _figure(record: ToxicityRecord, c: Configured, key: str) -> Estimate:
+    """Return what is drawn: the measure, or on fewer prompts that of the base plus the change from it on these."""
+    base = record.configurations[0].measures.get(key)
+    if not _is_short(record, c) or base is None or key not in c.differences:
+        return c.measures[key]
+    change = c.differences[key]
+    low, high = (None if bound is None else base.value + bound for bound in (change.low, change.high))
+    return Estimate(base.value + change.value, low, high)
+
+
 def _look(c: Configured) -> _Look:
     if c.name == "base":
         return _BASE
@@ -145,8 +158,8 @@ def _radius_of(cost: float) -> float:
     return _SMALLEST + _PER_DECADE * math.log10(max(cost, 1.0))
 
 
-def _draw(axis: Any, c: Configured, x: str, y: str, *, hollow: bool, best: bool) -> None:
-    look, across, toxicity = _look(c), c.measures[x].value, c.measures[y]
+def _draw(axis: Any, c: Configured, across: float, toxicity: Estimate, *, hollow: bool, best: bool) -> None:
+    look = _look(c)
     if toxicity.low is not None and toxicity.high is not None:
         bar = [toxicity.low, toxicity.high]
         axis.plot([across, across], bar, color=look.colour, linewidth=0.9, alpha=0.25, zorder=2)

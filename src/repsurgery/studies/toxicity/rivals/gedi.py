@@ -92,10 +92,15 @@ class GeDi(Rival):
 
     Candidates are then removed in the order of rising P while their mass is below ``filter``, except those whose P
     reaches 0.8 without the class bias; ``filter=0`` removes none. A ``penalty`` above 1 is the authors' repetition
-    penalty (theirs is 1.2): scores are shifted to a maximum of 10 and those of tokens already written are divided. It changes
-    repetition and perplexity without the guide, so it is off by default. Last comes the study's nucleus.
+    penalty (theirs is 1.2): scores are shifted to a maximum of 10 and those of tokens already written are divided. It
+    changes repetition and perplexity by itself, so it is off by default. Last comes the study's nucleus.
 
     With ``omega=0`` the guide is left out, and so are filter and penalty.
+
+    Guarantees
+    ----------
+    With ``omega=0`` it writes what the base writes (test_strength_zero_is_the_base).
+    The cache changes no score (test_scores_with_a_cache_are_the_formula_without_one).
     """
 
     options: ClassVar = {"omega": 30.0, "tokens": 50_000, "filter": 0.8, "penalty": 1.0, "codes": "clean/dirty"}

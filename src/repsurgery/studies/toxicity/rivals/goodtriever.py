@@ -90,6 +90,12 @@ class Goodtriever(Rival):
     a token that none of them has gets the smallest log-probability of the row. The authors take that floor over the
     whole batch, so that a text depends on its neighbours in the batch, and apply a second nucleus after the sum; here
     the floor is each row's own, and every token of the base's nucleus may be drawn.
+
+    Guarantees
+    ----------
+    With ``alpha=0`` it writes what the base writes, in every family (test_strength_zero_is_the_base).
+    The keys are the normed inputs of the last MLP
+    (test_keys_are_the_normed_inputs_of_the_last_mlp_and_values_the_next_tokens).
     """
 
     options: ClassVar = {"alpha": 2.0, "tokens": 20_000, "k": 0, "temperature": 0.0, "index": "exact"}
