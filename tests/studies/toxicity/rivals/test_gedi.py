@@ -26,7 +26,7 @@ def taught(monkeypatch, tmp_path):
 
     def context(family="llama", **differences):
         rng = np.random.default_rng(0)
-        made = tiny_context(model=tiny_model(family), work=tmp_path, **differences)
+        made = tiny_context(**{"model": tiny_model(family), "work": tmp_path, **differences})
         words = {made.spec.source: [f"w{i}" for i in range(10)], made.spec.target: TARGET}
         for label, chosen in words.items():
             made.texts.fitted[label] = [" ".join(rng.choice(chosen, size=12)) for _ in range(40)]
@@ -108,9 +108,22 @@ def share_of_target(generator):
 
 def test_more_omega_and_the_filter_give_more_of_the_target(taught):
     context = taught(top_p=1.0)
-    shares = [share_of_target(rival(f"{LINE} filter=0 omega={omega}", context)) for omega in (-3, 0, 3, 30)]
+    shares = [share_of_target(rival(f"{LINE} filter=0 omega={omega}", context)) for omega in (-30, 0, 30, 300)]
     assert shares == sorted(shares) and shares[-1] > shares[0] + 0.3
-    assert share_of_target(rival(f"{LINE} omega=3", context)) > shares[2]
+    assert share_of_target(rival(LINE, context)) > shares[2]
+
+
+def test_the_expected_class_rises_with_omega(taught):
+    # softmax(b + w f) is an exponential family: the mean of f = log P grows with w in every row
+    context, means = taught(), []
+    for omega in (-30, -3, 3, 30):
+        one = rival(f"{LINE} filter=0 omega={omega}", context)
+        decoder = one.decoder()
+        with torch.no_grad():
+            z = decoder.read(*pad(one.encode(PROMPTS), token=0, side="left"))
+        margins = class_margins(decoder.totals, decoder.candidates, decoder.lengths, *one.head)
+        means.append((z.softmax(-1) * torch.nn.functional.logsigmoid(margins + CLASS_BIAS)).sum(-1))
+    assert (torch.stack(means).diff(dim=0) > 0).all()
 
 
 def test_a_batch_writes_what_its_rows_write_alone(taught):

@@ -76,6 +76,7 @@ class BiasTuned:
     In the first pass of the last token the vectors are zero, so it is the pass of the unchanged model too. Adam's first
     step is -lr g / (|g| + ε): each number of each vector moves by lr against the sign of its gradient. The second pass
     has the tuned vectors; its keys and values are dropped. A row's vectors depend on that row alone.
+    The soft token is passed without vectors.
 
     Parameters
     ----------
