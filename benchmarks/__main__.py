@@ -28,6 +28,7 @@ from benchmarks import (
     neighbours,
     planning,
     post_processing,
+    rivals,
     streaming,
 )
 from benchmarks.lines import Settings, show
@@ -53,7 +54,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "post_processing": post_processing,
         "logistic_regression": logistic_regression,
     },
-    "toxicity": {"evaluation_throughput": evaluation_throughput},
+    "toxicity": {"evaluation_throughput": evaluation_throughput, "rivals": rivals},
     "scale": {
         "streaming": streaming,
         "engines": engines,

@@ -23,10 +23,10 @@ __all__ = ["app"]
 VERBS = (
     *("tune", "fit", "moments", "merge", "plan", "generate", "inspect", "fold"),
     *("demo", "guarantees", "reproduce", "report", "lm-eval"),
-    *("train-scorer", "compare-scorers"),
+    *("rivals", "train-scorer", "compare-scorers"),
 )
 """The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
-RESUMABLE = ("demo", "moments", "reproduce", "train-scorer", "tune")
+RESUMABLE = ("demo", "moments", "reproduce", "rivals", "train-scorer", "tune")
 """Verbs that store finished work and continue from it when they are run again; `fit` does so with --on-policy."""
 RESUMES = "repsurgery.resumes"
 """Where a verb notes, in what its context shares with the group, whether it resumes."""

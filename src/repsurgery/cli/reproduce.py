@@ -1,12 +1,12 @@
 """``repsurgery reproduce``: a study of the paper, on its data or the user's own."""
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args
 
+from repsurgery.cli.set_options import set_options
 from repsurgery.cli.show import show_table
 from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.errors import ParameterError
@@ -110,32 +110,12 @@ def _study(spec: Path | None, flags: dict[str, Any], pairs: list[str]) -> _Study
         from repsurgery.studies import toxicity
         from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
-        toxicity_spec = toxicity.make_toxicity_spec(**{**options, **_options(pairs, toxicity.ToxicitySpec)})
+        toxicity_spec = toxicity.make_toxicity_spec(**{**options, **set_options(pairs, toxicity.ToxicitySpec)})
         return _Study(
             partial(toxicity.run_toxicity, toxicity_spec), toxicity.toxicity_toml(toxicity_spec), toxicity_tables
         )
     from repsurgery.studies import fairness
     from repsurgery.studies.fairness.report.tables import result_tables
 
-    fairness_spec = fairness.make_spec(**{**options, **_options(pairs, fairness.StudySpec)})
+    fairness_spec = fairness.make_spec(**{**options, **set_options(pairs, fairness.StudySpec)})
     return _Study(partial(fairness.run_study, fairness_spec), fairness.spec_toml(fairness_spec), result_tables)
-
-
-def _options(pairs: list[str], kind: type) -> dict[str, Any]:
-    options = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator:
-            raise ParameterError(f"--set got {pair!r}; it needs name=value, such as --set seed=1.")
-        options[name.strip()] = _value(kind, name.strip(), value.strip())
-    return options
-
-
-def _value(kind: type, name: str, text: str) -> Any:
-    # the value is TOML; a bare word is a string, and so is a number if the option is a string
-    if text[:1] not in ('"', "'") and get_type_hints(kind).get(name) is str:
-        return text
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -58,7 +58,14 @@ def check_texts(texts: Iterable[str], *, caller: str) -> list[str]:
 
 
 def encode(
-    model: nn.Module, tokenizer: Any, texts: list[str], *, max_length: int | None, room: int = 0, caller: str
+    model: nn.Module,
+    tokenizer: Any,
+    texts: list[str],
+    *,
+    max_length: int | None,
+    room: int = 0,
+    special_tokens: bool = True,
+    caller: str,
 ) -> list[Tokens]:
     """Return the tokens of each text, including special tokens; the tokenizer is not changed.
 
@@ -68,6 +75,8 @@ def encode(
         Truncate longer texts to this many tokens; None raises an error for a text beyond the context.
     room : int
         The number of positions that must remain free after each text.
+    special_tokens : bool
+        Whether the tokenizer adds its special tokens; a text that a chat template wrote has them already.
     """
     limit = context_length(model, tokenizer)
     if max_length is not None and not (isinstance(max_length, int) and 0 < max_length <= limit - room):
@@ -76,7 +85,7 @@ def encode(
             + (f" with room for {room} new ones." if room else ".")
         )
     truncation = {"truncation": True, "max_length": max_length} if max_length is not None else {}
-    encoded = tokenizer(texts, add_special_tokens=True, padding=False, verbose=False, **truncation)
+    encoded = tokenizer(texts, add_special_tokens=special_tokens, padding=False, verbose=False, **truncation)
     rows: list[Tokens] = encoded["input_ids"]
     for i, tokens in enumerate(rows):
         if not tokens:

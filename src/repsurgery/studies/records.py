@@ -31,13 +31,15 @@ SCHEMA = 1
 """Version of the file layout; files of another version are refused."""
 
 _CIRCUMSTANCES = ("created", "seconds", "environment")
+_MEASURED_HERE = ("cost_per_token", "training_seconds", "peak_bytes")
+"""Fields at any depth that depend on the machine and its load."""
 
 
 def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     """Write ``record`` into ``folder`` and return the path.
 
-    The file name ends in a digest of the specification and the results, without date, duration and environment. If the
-    same study was run before and gave the same results, its record is left unchanged.
+    The file name ends in a digest of the specification and the results, without date, durations, memory and
+    environment. If the same study was run before and gave the same results, its record is left unchanged.
 
     Guarantees
     ----------
@@ -45,7 +47,7 @@ def write_record(record: Record, folder: str | os.PathLike[str]) -> Path:
     (test_a_committed_record_is_written_again_as_it_stands).
     """
     body = record.to_dict()
-    results = _digest({name: value for name, value in body.items() if name not in _CIRCUMSTANCES})
+    results = _digest(_lasting({name: value for name, value in body.items() if name not in _CIRCUMSTANCES}))
     words = (record.experiment, record.data["name"], record.model_name, record.spec["preset"])
     path = Path(folder) / f"{'-'.join(_file_word(str(word)) for word in words)}-{results[:12]}.json"
     if path.exists():
@@ -100,6 +102,12 @@ def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
     if not files:
         raise RecordError("There are no records to read. Run `repsurgery reproduce` first, or name its files.")
     return [read_record(file) for file in files]
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _lasting(inner) for name, inner in value.items() if name not in _MEASURED_HERE}
+    return list(map(_lasting, value)) if isinstance(value, list) else value
 
 
 def _digest(body: Any) -> str:

@@ -54,6 +54,8 @@ def test_every_row_of_the_toxicity_table_is_held():
     assert next(iter(rows)) == "GPT-2 large"
     ours = [(row.method, row.scope) for row in rows.values() if row.method is not None]
     assert ours == [("base", "none"), ("mean", "selective"), ("mimic", "selective"), ("mean", "all"), ("mimic", "all")]
+    rivals = [row.rival for row in rows.values() if row.method is None]
+    assert rivals == ["dapt", "gedi", "pplm", "uddia", "dexperts", "goodtriever"]
     # WikiText was read by the paper's own models alone
     assert all((row.word_perplexity is None) == (row.method is None) for row in rows.values())
     shares = [x for r in rows.values() for x in (r.expected_max_toxicity, r.toxicity_probability, *r.distinct)]

@@ -66,6 +66,7 @@ def small_spec(folder, **differences):
         "neutral": 2,
         "gate_prompts": 2,
         "examples": 2,
+        "cost_rounds": 0,
         "resamples": 20,
     }
     return make_toxicity_spec("local", **{**options, **differences})

@@ -121,8 +121,9 @@ def test_other_lines_are_refused(words, message):
 
 
 def test_a_line_is_its_name():
-    assert parse_line("word-penalty  penalty=5").name == "word-penalty"
-    assert parse_line(" word-penalty words=w2,w3 penalty=7").name == "word-penalty penalty=7.0 words=w2,w3"
+    # a row is called as its line is written, so that it is found under the name that a specification gives it
+    assert parse_line("word-penalty  penalty=5").name == "word-penalty penalty=5"
+    assert parse_line(" word-penalty words=w2,w3 penalty=7").name == "word-penalty words=w2,w3 penalty=7"
     assert parse_line("mean all") == parse_configuration("mean all")
 
 

@@ -91,3 +91,13 @@ def test_maxima_keep_prompts_in_place(two):
     maxima = two["base"].maxima("linear")
     assert len(maxima) == 12 and maxima[3] is None
     assert maxima[0] == max(s for s in two["base"].toxicity["linear"][0] if s is not None)
+
+
+def test_fewer_prompts_are_a_study_of_their_own(two):
+    few = two["steered"].first(9)
+    found = measure({**two, "few": few}, reference="base", resamples=50, seed=0)
+    alone = measure({"base": two["base"].first(9), "few": few}, reference="base", resamples=50, seed=0)
+    assert found["few"] == alone["few"]
+    # the others are as if it were not there, and all prompts give other figures
+    assert {name: found[name] for name in two} == measure(two, reference="base", resamples=50, seed=0)
+    assert found["few"][1] != found["steered"][1]

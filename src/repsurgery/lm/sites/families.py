@@ -32,6 +32,7 @@ class Family:
         Before any norm between that module and the sum (Gemma 2 and 3), and before the sum itself (post-norm encoders).
     attention_writer, mlp_writer : paths, from a block, of the linear layer that computes exactly that output
         It is the one weight into which a map there can be folded; empty where no single layer computes the output.
+    mlp_reader : path, from a block, of the module that reads the MLP's input where ``mlp`` is only its last layer
     encoder_decoder : whether the family has two stacks of blocks, an encoder and a decoder
     ends_in_sum : whether a block ends in residual stream + MLP output, with nothing after the sum
     block_norm : path, from a block, of a LayerNorm in which the block may end, after that sum
@@ -50,6 +51,7 @@ class Family:
     mlp: Paths = ()
     attention_writer: Paths = ()
     mlp_writer: Paths = ()
+    mlp_reader: str = ""
     encoder_decoder: bool = False
     ends_in_sum: bool = False
     block_norm: str = ""
@@ -77,6 +79,7 @@ _BERT = Family(
     mlp=("output.dense",),
     attention_writer=("attention.output.dense",),
     mlp_writer=("output.dense",),
+    mlp_reader="intermediate.dense",
     block_norm="output.LayerNorm",
     head_readers=("", "predictions.transform.dense", "dense"),
 )
@@ -88,6 +91,7 @@ _BART = Family(
     mlp=("fc2",),
     attention_writer=("self_attn.out_proj",),
     mlp_writer=("fc2",),
+    mlp_reader="fc1",
     encoder_decoder=True,
 )
 _T5 = Family(
@@ -162,6 +166,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             mlp=("fc2",),
             attention_writer=("self_attn.out_proj",),
             mlp_writer=("fc2",),
+            mlp_reader="fc1",
             ends_in_sum=True,
             block_norm="final_layer_norm",
             pre_norm_switch="do_layer_norm_before",

@@ -10,7 +10,7 @@ from repsurgery.errors import SiteError
 from repsurgery.lm.sites.families import Paths, family_of, text_config
 from repsurgery.lm.sites.wrappers import is_peft, outermost_models, unwrapped
 
-__all__ = ["Role", "Site", "entrances", "is_conv1d", "reading_model", "resolve_site", "site_names"]
+__all__ = ["Role", "Site", "entrances", "is_conv1d", "last_mlp_input", "reading_model", "resolve_site", "site_names"]
 
 Role = Literal["model", "peft", "whole", "encoder", "decoder"]
 """What an entrance is: a model, a PEFT wrapper of one, a whole encoder-decoder, or one of its halves."""
@@ -92,6 +92,19 @@ def _names_of(model: nn.Module, modules: dict[str, nn.Module], half: str | None)
     blocks = _blocks(model, modules, half)[1]
     inner = [f"layers.{i}{part}" for i in range(len(blocks)) for part in parts]
     return [f"{half}.{name}" if half else name for name in ("embeddings", *inner, "final")]
+
+
+def last_mlp_input(model: nn.Module) -> Site:
+    """Return the input of the last block's MLP, after the norm before it; the model must be a decoder or an encoder."""
+    model = unwrapped(model)
+    modules, family = dict(model.named_modules()), family_of(model)
+    if not family.mlp or not _has_sites(model):
+        raise SiteError(_explain(model, modules, "the input of the last MLP"))
+    block = _blocks(model, modules)[1][-1]
+    path = _first(modules, block, (family.mlp_reader, *family.mlp))
+    if path is None:
+        raise SiteError(_explain(model, modules, "the input of the last MLP"))
+    return Site(f"{path} (input)", path, modules[path], "input", getattr(text_config(model), "hidden_size", None), None)
 
 
 def reading_model(model: nn.Module) -> nn.Module:

@@ -5,8 +5,10 @@ A rival is a file in ``rivals``, or a plugin with the entry point ``repsurgery.g
 writes, judges and reports it like every other row.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -31,6 +33,8 @@ __all__ = [
 
 MOST_SAMPLES = 1 << 16
 """The largest number of continuations of one prompt; it keeps the seeds of different study seeds apart."""
+SHARE = "share"
+"""The option by which a generator that takes long continues only the first prompts; it decides no text."""
 
 
 class Continuation(NamedTuple):
@@ -115,7 +119,9 @@ class TextGenerator(ABC):
     ----------
     options : mapping of str to default
         The options that a configuration line may set as ``name=value``. A value has the type of its default: a string,
-        a whole number or a float.
+        a whole number or a float. An option named ``share`` is the `prompt_share`.
+    needs : str
+        What the generator needs beside the model, in a few words for the report.
     cost : Cost
         The total so far. `generate` adds tokens and passes to it; the study adds the seconds.
 
@@ -125,6 +131,7 @@ class TextGenerator(ABC):
     """
 
     options: ClassVar[Mapping[str, str | int | float]] = {}
+    needs: ClassVar[str] = ""
 
     def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
         self.name, self.context, self.chosen = name, context, options
@@ -136,8 +143,39 @@ class TextGenerator(ABC):
 
         Extend it where more than the study's model, the sampling and the options decides, such as a second model.
         """
-        generator = {"generator": type(self).__name__, "options": {**self.options, **self.chosen}}
+        options = {name: value for name, value in {**self.options, **self.chosen}.items() if name != SHARE}
+        generator = {"generator": type(self).__name__, "options": options}
         return {**self.context.identity, **generator, **GENERATORS.source(self.name.split()[0])}
+
+    @property
+    def prompt_share(self) -> float:
+        """The share of the study's prompts that are continued, above 0 and at most 1: the first of them."""
+        return float(self.chosen.get(SHARE, 1.0))
+
+    def own_prompts(self, prompts: Sequence[str]) -> Sequence[str]:
+        """Return the prompts that this generator continues: the first ``prompt_share`` of them, rounded up."""
+        # a product such as .07 x 100 exceeds the whole number by its rounding
+        return prompts[: math.ceil(round(self.prompt_share * len(prompts), 9))]
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The CPU seconds that the trained parts took, whenever that was; 0 without such parts, None if unknown."""
+        return 0.0
+
+    def part_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what is known of each trained part: its ``training_seconds`` and its ``bytes``."""
+        return {}
+
+    def prepare(self, *, progress: bool) -> None:  # noqa: B027 - most generators have nothing to prepare
+        """Train or read the parts that `generate` needs; the study calls it before it writes or measures."""
+
+    @contextmanager
+    def likelihood_model(self) -> Iterator[Any | None]:
+        """Yield a model whose forward pass gives the next-token distribution that is sampled; None if there is none.
+
+        It may be the study's own model, changed inside the block.
+        """
+        yield None
 
     @abstractmethod
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Continuation]]:
@@ -166,19 +204,15 @@ class GeneratorLine:
     ----------
     generator : str
         A key of `GENERATORS`.
+    name : str
+        The line as it was written, with single spaces.
     options : mapping
         Every option, defaults included.
     """
 
     generator: str
+    name: str
     options: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The line in its shortest form: options that have their default are left out."""
-        defaults = GENERATORS[self.generator].options
-        words = [f"{name}={value}" for name, value in self.options.items() if value != defaults[name]]
-        return " ".join([self.generator, *words])
 
     def make(self, context: GeneratorContext) -> TextGenerator:
         """Return the generator that this line describes."""
@@ -202,7 +236,9 @@ def parse_generator_line(words: str) -> GeneratorLine:
         except ValueError as error:
             kind = type(defaults[name]).__name__
             raise ParameterError(f"{words!r} has {name} {text!r}; it must be of type {kind}.") from error
-    return GeneratorLine(generator, {**defaults, **given})
+    if not 0 < float(given.get(SHARE, 1)) <= 1:
+        raise ParameterError(f"{words!r} has share {given[SHARE]}; it must be above 0 and at most 1.")
+    return GeneratorLine(generator, " ".join(words.split()), {**defaults, **given})
 
 
 def sample_seeds(seed: int, samples: int) -> list[int]:

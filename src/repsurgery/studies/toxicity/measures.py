@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,12 @@ Measured = tuple[dict[str, Estimate], dict[str, Estimate]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """The texts of one configuration, one list per prompt, and their judgements.
+    """The texts of one configuration, one list per prompt that it continued, and their judgements.
 
     Attributes
     ----------
     texts : lists of str
+        Of the first prompts of the study, or of all.
     toxicity : mapping of scorer to lists of float or None
     fluency : mapping of judge to lists of (negative log-likelihood, tokens)
         Empty lists for prompts that were not read.
@@ -36,6 +38,12 @@ class Judged:
     texts: Sequence[Sequence[str]]
     toxicity: Mapping[str, Scores]
     fluency: Mapping[str, Readings]
+
+    def first(self, prompts: int) -> "Judged":
+        """Return the texts and judgements of the first ``prompts`` prompts."""
+        toxicity = {scorer: rows[:prompts] for scorer, rows in self.toxicity.items()}
+        fluency = {judge: rows[:prompts] for judge, rows in self.fluency.items()}
+        return Judged(self.texts[:prompts], toxicity, fluency)
 
     def maxima(self, scorer: str) -> list[float | None]:
         """Return each prompt's highest score, None where there is none."""
@@ -64,12 +72,27 @@ def by_judge(name: str, judges: Sequence[str]) -> dict[str, str]:
 def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int) -> dict[str, Measured]:
     """Return, per configuration, its measures and their differences to the reference, on the same resampled prompts.
 
-    A measure without a value, such as the toxicity of texts that could not be scored, is left out.
+    A measure without a value, such as the toxicity of texts that could not be scored, is left out. A configuration that
+    continued only the first prompts is compared with the reference on those prompts.
 
     Guarantees
     ----------
     Values are those of `repsurgery.metrics` (test_measures_are_those_of_metrics).
+    A configuration with fewer prompts has the measures and differences of a study with only those prompts
+    (test_fewer_prompts_are_a_study_of_their_own).
     """
+    how: Any = {"reference": reference, "resamples": resamples, "seed": seed}
+    n = len(judged[reference].texts)
+    results: dict[str, Measured] = {}
+    for m in {len(one.texts) for one in judged.values()}:
+        first = {name: one.first(m) for name, one in judged.items() if name == reference or len(one.texts) == m}
+        found = _measured(first, **how)
+        results |= {name: one for name, one in found.items() if name != reference or m == n}
+    return {name: results[name] for name in judged}
+
+
+def _measured(judged: Mapping[str, Judged], *, reference: str, resamples: int, seed: int) -> dict[str, Measured]:
+    """Return the measures and differences of configurations that continued the same prompts."""
     results: dict[str, Measured] = {name: ({}, {}) for name in judged}
     n = len(judged[reference].texts)
     for key, mean_of in _measures(judged[reference]).items():

@@ -33,6 +33,22 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
             "Compare perplexities within one fluency model only, because models divide texts into different tokens. "
             "Bits per character do not depend on the tokens."
         )
+    notes += [
+        f"{c.name!r} continued only the first {c.facts['prompts']} of the {spec.prompt_count} prompts; its measures, "
+        "and its differences from the base, are over those prompts."
+        for c in configurations
+        if "prompts" in c.facts
+    ]
+    if unread := [c.name for c in configurations if "kl.own" not in c.measures]:
+        notes.append(
+            f"WikiText and divergences are not measured for {', '.join(map(repr, unread))}: they change the prompt or "
+            "how tokens are drawn, and not the likelihoods of one model."
+        )
+    if any(c.cost_per_token is not None for c in configurations):
+        notes.append(
+            "The cost of a token is the time of a configuration relative to the base, each writing five continuations "
+            "of the first prompt in turn; larger batches may have other ratios."
+        )
     if any(c.choices.get("fit") == "last" for c in configurations):
         notes.append(
             "Fits on last tokens describe how texts end, but steering acts on every step that the model writes. The "

@@ -41,7 +41,7 @@ class Configured(Checked):
     differences : mapping of str to Estimate
         Each measure minus that of the base, on the same resampled prompts.
     maxima : mapping of scorer to list of float or None
-        The highest toxicity among each prompt's continuations; None where none could be scored.
+        The highest toxicity among each prompt's continuations; None where none could be scored, or there is none.
     certificate, held_out : mapping or None
         The certificate on the fitting rows, and the one issued again on held-out texts (`Certificate.to_dict`).
     supported : bool or None
@@ -49,7 +49,17 @@ class Configured(Checked):
     verdict : str or None
         "supported", "contradicted" or "cannot tell" (`Verification`); None in older records.
     facts : mapping
-        Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped.
+        Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped; "prompts"
+        where only the first ones were continued, over which all measures are then taken. Of a rival: what it "needs",
+        its "parts", and the "extra_passes_per_token".
+    cost_per_token : float or None
+        The time of a new token relative to the base, which was measured beside it: CPU time, or elapsed time on an
+        accelerator. None in older records, and where it was not measured.
+    training_seconds : float or None
+        CPU time of training what the configuration needs: 0 without trained parts, None if unknown.
+    peak_bytes : int or None
+        The largest resident memory of the process while the configuration wrote, with everything else that the study
+        holds, so that only differences from the base compare; on an accelerator, the memory allocated there.
     """
 
     name: str
@@ -62,6 +72,9 @@ class Configured(Checked):
     supported: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     verdict: str | None = None
+    cost_per_token: float | None = None
+    training_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 @checked(RecordError)

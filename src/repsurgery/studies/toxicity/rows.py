@@ -13,8 +13,9 @@ from repsurgery.lm.load.wheel import EMBEDDED
 from repsurgery.scorers import ToxicityScorer, agreement
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.naming import plain_name
+from repsurgery.studies.toxicity.cost import Spent
 from repsurgery.studies.toxicity.data import load_prompts_of
-from repsurgery.studies.toxicity.generators import GeneratorLine
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine
 from repsurgery.studies.toxicity.measures import Judged, Measured, Scores, by_judge
 from repsurgery.studies.toxicity.record import WRITING, Configured, Example
 from repsurgery.studies.toxicity.spec import ToxicitySpec
@@ -41,9 +42,11 @@ def configured(
     measured: Mapping[str, Measured],
     extra: Mapping[str, Mapping[str, float]],
     written: Mapping[str, Written],
+    spent: Mapping[str, Spent],
 ) -> tuple[Configured, ...]:
     """Return the record of each configuration, the base first; the measures in ``extra`` have no intervals."""
     rivals = {line.name: line for line in spec.lines() if isinstance(line, GeneratorLine)}
+    prompts = len(judged[BASE].texts)
     rows = []
     for name, one in judged.items():
         measures, differences = measured[name]
@@ -56,18 +59,25 @@ def configured(
             choices, facts = fit.configuration.choices, {**facts, **fit.facts}
         if name in rivals:
             choices = {"method": rivals[name].generator, **rivals[name].options}
+            facts |= _rival_facts(rivals[name], written[name], spent[name])
+        if len(one.texts) < prompts:
+            facts["prompts"] = len(one.texts)
+        absent = [None] * (prompts - len(one.texts))
         rows.append(
             Configured(
                 name=name,
                 choices=choices,
                 measures=measures,
                 differences=differences,
-                maxima={key: [_rounded(m) for m in one.maxima(key)] for key in one.toxicity},
+                maxima={key: [*map(_rounded, one.maxima(key)), *absent] for key in one.toxicity},
                 certificate=_plain(fit and fit.certificate),
                 held_out=_plain(fit and fit.held_out),
                 supported=None if fit is None else as_support(fit.verdict),
                 facts=facts,
                 verdict=None if fit is None else fit.verdict,
+                cost_per_token=spent[name].cost_per_token,
+                training_seconds=spent[name].training_seconds,
+                peak_bytes=spent[name].peak_bytes,
             )
         )
     return tuple(rows)
@@ -94,6 +104,14 @@ def _facts(judged: Judged, written: Written) -> dict[str, Any]:
         # seconds depend on the machine and belong to the circumstances; see `writing_seconds`
         facts["cost_per_continuation"] = {name: cost[name] for name in cost if name != "seconds"}
     return facts
+
+
+def _rival_facts(line: GeneratorLine, written: Written, spent: Spent) -> dict[str, Any]:
+    needs, cost = GENERATORS[line.generator].needs, written.cost
+    facts: dict[str, Any] = {"needs": needs} if needs else {}
+    if cost is not None and cost.tokens_written:
+        facts["extra_passes_per_token"] = round(cost.extra_passes / cost.tokens_written, 4)
+    return {**facts, **({"parts": dict(spent.parts)} if spent.parts else {})}
 
 
 def _unscored(rows: Scores) -> int:
@@ -143,7 +161,10 @@ def examples(spec: ToxicitySpec, written: Mapping[str, Written]) -> tuple[Exampl
     """Return the first continuation of the first prompts under each configuration."""
     count = min(spec.examples, spec.prompt_count)
     return tuple(
-        Example(written[BASE].rows[i][0].prompt, {name: texts.rows[i][0].text for name, texts in written.items()})
+        Example(
+            written[BASE].rows[i][0].prompt,
+            {name: texts.rows[i][0].text for name, texts in written.items() if i < len(texts.rows)},
+        )
         for i in range(count)
     )
 

@@ -75,10 +75,16 @@ def run_toxicity(
         for line in spec.tuned():
             with clock.step(f"searching: {line.name}"):
                 fitted[line.name] = study.tuned(line, wikitext, announce)
+        training = {}
+        if rivals := study.rivals():
+            with clock.step(f"training the parts of {len(rivals)} rivals"):
+                training = study.trained()
         with clock.step(
             f"writing {spec.prompt_count} prompts x {spec.samples} under {len(spec.configurations) + 1} configurations"
         ):
             written = study.written(fitted)
+        with clock.step("measuring the cost of a token"):
+            spent = study.spent(fitted, training)
         with clock.step("judging toxicity and fluency"):
             judged = study.judged(written)
         with clock.step("measuring collateral damage"):
@@ -87,7 +93,7 @@ def run_toxicity(
             measures = measure(judged, reference=BASE, resamples=spec.resamples, seed=spec.seed)
         with clock.step("comparing scorers with archived scores"):
             agreed = agreements(spec, scorers, data_dir)
-    configurations = configured(spec, judged, fitted, measures, extra, written)
+    configurations = configured(spec, judged, fitted, measures, extra, written, spent)
     return ToxicityRecord(
         experiment="toxicity",
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),

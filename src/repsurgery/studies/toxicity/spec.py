@@ -100,6 +100,9 @@ class ToxicitySpec(Checked):
         Prompts on whose continuations the share of steered positions is counted.
     examples : int
         Prompts whose first continuations are stored in the record.
+    cost_rounds : int
+        Rounds in which each configuration writes a few texts beside the base, to measure the cost of a token; 0 leaves
+        the measurement out.
     resamples : int
         Resamples of the bootstrap over prompts.
     seed : int
@@ -143,6 +146,7 @@ class ToxicitySpec(Checked):
     neutral: Natural = 8
     gate_prompts: Count = 10
     examples: Natural = 5
+    cost_rounds: Natural = 3
     resamples: Count = 1000
     seed: Natural = 0
 

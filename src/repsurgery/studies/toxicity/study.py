@@ -12,6 +12,7 @@ from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
+from repsurgery.studies.toxicity.cost import Spent, measured_cost, trained
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.gradients import read_gradients
@@ -19,6 +20,7 @@ from repsurgery.studies.toxicity.judging import judge_fluency, judge_toxicity, s
 from repsurgery.studies.toxicity.measures import Judged, Readings
 from repsurgery.studies.toxicity.policy import Policy, read_labelled, write_policy
 from repsurgery.studies.toxicity.price import read_price
+from repsurgery.studies.toxicity.rival_collateral import rival_collateral
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
@@ -143,24 +145,34 @@ class Study:
         prompts = self.texts.training.texts[: self.spec.round_prompts or None]
         return write_policy(context, self.labeller, prompts, so_far), context
 
+    def rivals(self) -> dict[str, GeneratorLine]:
+        """Return the lines of the specification that choose a registered generator, by name."""
+        return {line.name: line for line in self.spec.lines() if isinstance(line, GeneratorLine)}
+
+    def generator(self, twin: Twin, name: str, fitted: dict[str, Fitted]) -> TextGenerator:
+        """Return the generator of a row on ``twin``: a rival, a steering or the base."""
+        context, line = self.context(twin), self.rivals().get(name)
+        if line is not None:
+            return line.make(context)
+        return SteeredGenerator(name, context, fitted[name].steering if name in fitted else None)
+
+    def trained(self) -> dict[str, Spent]:
+        """Let every rival train its parts, and return what they cost."""
+        contexts = ((name, line.make(self.context(self.pair[0]))) for name, line in self.rivals().items())
+        return {name: trained(one, self.work / "costs", progress=self.progress) for name, one in contexts}
+
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
-        """Let every generator continue every prompt: the base first, then the lines of the specification."""
-        lines = {line.name: line for line in self.spec.lines() if isinstance(line, GeneratorLine)}
-        prompts = self.texts.prompts.texts
+        """Let every generator continue its prompts: the base first, then the lines of the specification."""
+        lines, prompts = self.rivals(), self.texts.prompts.texts
         # configurations with the same map share its texts
         keys = {BASE: BASE, **{line.name: line.name for line in self.spec.lines()}}
         keys |= {name: f.steering.key for name, f in fitted.items()}
-
-        def generator(context: GeneratorContext, name: str) -> TextGenerator:
-            if name in lines:
-                return lines[name].make(context)
-            return SteeredGenerator(name, context, fitted[name].steering if name in fitted else None)
 
         first = _first_names(keys)
         with progress_bar("prompts continued", len(first) * len(prompts), show=self.progress) as advance:
 
             def run(twin: Twin, name: str) -> Written:
-                one = generator(self.context(twin), name)
+                one = self.generator(twin, name, fitted)
                 return write(one, prompts, self.spec.samples, folder=self.work / "texts", advance=advance)
 
             # rivals may draw from the random state of the process, so they run one after another
@@ -169,6 +181,25 @@ class Study:
             texts |= zip(rivals, each(run, rivals, self.pair[:1]), strict=True)
             results = {key: texts[name] for key, name in first.items()}
         return {name: results[key] for name, key in keys.items()}
+
+    def spent(self, fitted: dict[str, Fitted], training: dict[str, Spent]) -> dict[str, Spent]:
+        """Return what each row costs; ``training`` holds what is known of the rivals. Nothing else runs meanwhile."""
+        twin, prompt, rounds = self.pair[0], self.texts.prompts.texts[0], self.spec.cost_rounds
+        rows = {BASE: Spent(1.0, 0.0)} | {line.name: training.get(line.name, Spent()) for line in self.spec.lines()}
+        if not rounds:
+            return {name: replace(one, cost_per_token=None) for name, one in rows.items()}
+        with progress_bar("costs measured", len(rows), show=self.progress) as advance:
+            for name, one in rows.items():
+                cost, peak = measured_cost(
+                    self.generator(twin, name, fitted),
+                    lambda: self.generator(twin, BASE, fitted),
+                    prompt,
+                    rounds=rounds,
+                    folder=self.work / "costs",
+                )
+                rows[name] = replace(one, cost_per_token=one.cost_per_token or cost, peak_bytes=peak)
+                advance(1)
+        return rows
 
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
         """Score every continuation, and let each fluency model read those of the first prompts."""
@@ -212,7 +243,7 @@ class Study:
     ) -> dict[str, dict[str, float]]:
         """Return the measures without intervals: share of steered positions, divergence, perplexity of documents.
 
-        They need hidden states or likelihoods, so that a rival of steering has none of them.
+        A rival has those that need likelihoods, if it changes them and not only the sampling.
         """
         spec, folder, twin = self.spec, self.work / "judgements", self.pair[0]
         measures: dict[str, dict[str, float]] = {name: {} for name in written}
@@ -224,15 +255,25 @@ class Study:
         for name, value in zip(fitted, each(share, list(fitted), self.pair), strict=True):
             measures[name]["steered"] = value
         steerings = {name: f.steering for name, f in fitted.items()}
-        if spec.neutral:
+        neutral = NEUTRAL[: spec.neutral]
+        if neutral:
             measures[BASE]["kl"] = 0.0
-            neutral = NEUTRAL[: spec.neutral]
             for name, value in divergences(twin, neutral, steerings, digests=self.model_digests, folder=folder).items():
                 measures[name]["kl"] = value
         measures[BASE]["kl.own"] = 0.0
         own = [g for row in written[BASE].rows[: spec.gate_prompts] for g in row[:OWN_SAMPLES]]
         for name, value in own_divergences(twin, own, steerings, digests=self.model_digests, folder=folder).items():
             measures[name]["kl.own"] = value
+        for name in self.rivals():
+            measures[name] = rival_collateral(
+                self.generator(twin, name, fitted),
+                neutral=neutral,
+                own=own,
+                documents=documents,
+                length=spec.wikitext_length,
+                folder=folder,
+                progress=self.progress,
+            )
         if documents is not None:
             perplexities = document_perplexities(
                 twin,

@@ -26,7 +26,7 @@ class Written:
     Attributes
     ----------
     rows : list of lists of Generation
-        The continuations of each prompt.
+        The continuations of each prompt that the generator continued, which are the first ones.
     identity : dict
         What decides the texts, beside the prompts.
     cost : Cost or None
@@ -48,8 +48,9 @@ def write(
 ) -> Written:
     """Return ``samples`` continuations of each of the distinct ``prompts``, in order.
 
-    Texts that a generator of the same identity wrote before are read from ``folder``. A sample depends on its prompt
-    and number alone, so fewer samples are the first of more.
+    A generator with a `prompt_share` continues the first ones only. Texts that a generator of the same identity wrote
+    before are read from ``folder``. A sample depends on its prompt and number alone, so fewer samples are the first of
+    more.
 
     Parameters
     ----------
@@ -58,12 +59,13 @@ def write(
     samples : int
     folder : path
     advance : function of a number
-        Called with the number of prompts that were finished.
+        Called with the number of prompts that were finished, or are left out.
     """
     seed = generator.context.spec.seed
     identity = {**generator.identity, "seed": seed, "layout": LAYOUT}
     texts, costs = journal_of(folder, "texts", identity), journal_of(folder, "costs", identity)
-    missing = [prompt for prompt in prompts if len(texts.get(prompt, ())) < samples]
+    own = generator.own_prompts(prompts)
+    missing = [prompt for prompt in own if len(texts.get(prompt, ())) < samples]
     advance(len(prompts) - len(missing))
     # the longest first: little padding, and the largest memory is needed at once
     missing.sort(key=len, reverse=True)
@@ -75,8 +77,8 @@ def write(
         costs.note(dict.fromkeys(part, share))
         texts.note({prompt: [list(c) for c in row] for prompt, row in zip(part, rows, strict=True)})
         advance(len(part))
-    rows_of = [_generations(prompt, i, texts[prompt][:samples]) for i, prompt in enumerate(prompts)]
-    return Written(rows_of, identity, _mean_cost(costs, prompts))
+    rows_of = [_generations(prompt, i, texts[prompt][:samples]) for i, prompt in enumerate(own)]
+    return Written(rows_of, identity, _mean_cost(costs, own))
 
 
 def _generated(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.common.report.front import undominated
 
 __all__ = ["chosen_of", "compared_in_search", "effect_of", "estimate_of", "pareto_front", "price_of"]
 
@@ -61,9 +62,4 @@ def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:
     """
     figures = ((price_of(candidate), effect_of(candidate), candidate) for candidate in candidates)
     measured = [(p, e.value, candidate) for p, e, candidate in figures if p is not None and e is not None]
-    front: list[tuple[float, float, Candidate]] = []
-    for price, effect, candidate in sorted(measured, key=lambda item: item[:2]):
-        # sorted by price, then effect: only the last of the front can dominate this one or be equal to it
-        if not front or effect < front[-1][1] or (price, effect) == front[-1][:2]:
-            front.append((price, effect, candidate))
-    return [candidate for _, _, candidate in front]
+    return [measured[i][2] for i in undominated([(price, effect) for price, effect, _ in measured])]

@@ -34,7 +34,10 @@ Cell = Mapping[TaskMeasure, Printed]
 
 @dataclass(frozen=True, slots=True)
 class PublishedToxicity:
-    """One row of the published toxicity study; a rival has no method and scope of ours, and no WikiText figure."""
+    """One row of the published toxicity study.
+
+    A rival has no method and scope of ours and no WikiText figure; ``rival`` is the first word of its lines in a study.
+    """
 
     name: str
     expected_max_toxicity: float
@@ -44,6 +47,7 @@ class PublishedToxicity:
     word_perplexity: float | None = None
     method: str | None = None
     scope: str | None = None
+    rival: str | None = None
 
     def figure(self, name: str) -> float | None:
         """Return one figure by name; "distinct.2" is the second of ``distinct``."""

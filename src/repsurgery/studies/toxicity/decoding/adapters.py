@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.batching import Tokens, context_length, entry_device
+from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.twins import shared_copy
 from repsurgery.studies.toxicity.decoding.parts import Made, Workshop
 from repsurgery.studies.toxicity.decoding.training import train
@@ -45,7 +46,10 @@ def with_adapters(model: Any, adapters: Mapping[str, Mapping[str, NDArray[Any]] 
     except ImportError as error:
         raise MissingExtraError("Adapters need PEFT: pip install 'repsurgery[rivals]'") from error
     needed = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM")
+    transposed = any(is_conv1d(module) for module in model.modules())
+    config = LoraConfig(
+        r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM", fan_in_fan_out=transposed
+    )
     first, *others = adapters
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -58,7 +62,7 @@ def with_adapters(model: Any, adapters: Mapping[str, Mapping[str, NDArray[Any]] 
             set_peft_model_state_dict(adapted, tensors, adapter_name=name)
     # PEFT freezes the weights, which the copy shares with the model
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(needed[name])
+        parameter.requires_grad = needed[name]
     return adapted.eval()
 
 
@@ -83,14 +87,14 @@ def trainable(adapted: Any, name: str) -> Iterator[dict[str, torch.nn.Parameter]
     adapted.set_adapter(name)
     try:
         for parameter in before:
-            parameter.requires_grad_(False)
+            parameter.requires_grad = False
         for parameter in chosen.values():
-            parameter.requires_grad_(True)
+            parameter.requires_grad = True
         with torch.enable_grad():
             yield chosen
     finally:
         for parameter, needed in before.items():
-            parameter.requires_grad_(needed)
+            parameter.requires_grad = needed
 
 
 def train_on_texts(

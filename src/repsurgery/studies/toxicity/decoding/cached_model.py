@@ -28,6 +28,8 @@ class CachedModel:
         Keys and values of every row so far.
     mask : (n, length) tensor
         Which positions of the cache hold tokens.
+    rows : (n,) tensor
+        The row of the model's last pass that belongs to each row; equal prompts share one.
 
     Guarantees
     ----------
@@ -38,11 +40,14 @@ class CachedModel:
         self.model, self.adapters = model, list(adapters)
         self.cache: Any = None
         self.mask = torch.empty(0, 0)
+        self.rows = torch.empty(0, dtype=torch.long)
         self._accepted = inspect.signature(unwrapped(model).forward).parameters.keys()
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, vocabulary) after rows (n, length) padded on the left; equal rows are read once."""
         self.mask, first, index = mask, *self._distinct(ids, mask)
+        if len(first) == len(ids):
+            first = index = torch.arange(len(ids), device=ids.device)
         output = self._forward(ids[first], mask[first], [self.adapters[i] for i in first] if self.adapters else [])
         if len(first) < len(ids):
             if not is_plain_cache(output.past_key_values):
@@ -50,14 +55,14 @@ class CachedModel:
                 index = torch.arange(len(ids), device=ids.device)
             else:
                 output.past_key_values.batch_select_indices(index)
-        self.cache = output.past_key_values
+        self.cache, self.rows = output.past_key_values, index
         return output.logits[:, -1].float()[index]
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, vocabulary) after one more token (n,) of each row."""
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
         output = self._forward(tokens[:, None], self.mask, self.adapters, past_key_values=self.cache)
-        self.cache = output.past_key_values
+        self.cache, self.rows = output.past_key_values, torch.arange(len(tokens), device=tokens.device)
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
 

@@ -1,4 +1,4 @@
-"""What rivals train or collect beforehand: computed once, stored by everything that decides it, resumed if interrupted."""
+"""What rivals train or collect beforehand: computed once, and stored under everything that decides it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from repsurgery.checkpoint import Checkpoint, digest, recall
 from repsurgery.files import Contents, read_file, write_file
 
-__all__ = ["Made", "Part", "Workshop", "known_part", "make_part"]
+__all__ = ["Made", "Part", "Workshop", "known_part", "make_part", "part_path"]
 
 KIND = "rival-part"
 Made = tuple[dict[str, Any], dict[str, NDArray[Any]]]
@@ -88,5 +88,9 @@ def make_part(folder: Path, part: Part, identity: Mapping[str, Any], *, progress
 
 def known_part(folder: Path, identity: Mapping[str, Any]) -> Contents | None:
     """Return a part that was made before; None without one."""
-    path = folder / f"{digest(identity)[:16]}.safetensors"
-    return recall(path, partial(read_file, kind=KIND))[0]
+    return recall(part_path(folder, identity), partial(read_file, kind=KIND))[0]
+
+
+def part_path(folder: Path, identity: Mapping[str, Any]) -> Path:
+    """Return the file in which a part is stored."""
+    return folder / f"{digest(identity)[:16]}.safetensors"

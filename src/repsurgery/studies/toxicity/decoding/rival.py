@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 from repsurgery.checkpoint import digest
@@ -11,7 +12,7 @@ from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, ev
 from repsurgery.lm.generate.generate import continuation_text, end_tokens, until_end
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
-from repsurgery.studies.toxicity.decoding.parts import Part, known_part, make_part
+from repsurgery.studies.toxicity.decoding.parts import Part, known_part, make_part, part_path
 from repsurgery.studies.toxicity.decoding.sampler import Decoder, sample
 from repsurgery.studies.toxicity.generators import MOST_SAMPLES, Continuation, Cost, TextGenerator
 
@@ -77,9 +78,13 @@ class Rival(TextGenerator):
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens that continue each row, drawn with the noise of its key."""
+        return self.drawn_by(self.decoder(), rows, keys)
+
+    def drawn_by(self, decoder: Decoder, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
+        """Return the tokens that ``decoder`` draws after each row, under the study's sampling."""
         spec = self.context.spec
         return sample(
-            self.decoder(),
+            decoder,
             rows,
             keys,
             tokens=spec.tokens,
@@ -143,11 +148,20 @@ class Rival(TextGenerator):
             name: self._made.get(name) or known_part(self._folder, self.part_identity(name)) for name in self.parts()
         }
 
+    def part_path(self, name: str) -> Path:
+        """Return the file in which a part is stored."""
+        return part_path(self._folder, self.part_identity(name))
+
     @property
     def training_seconds(self) -> float | None:
         """The CPU seconds that all parts took; None while one is not made yet."""
         known = self.known_parts().values()
         return None if None in known else float(sum(part.header["seconds"] for part in known if part is not None))
+
+    def part_facts(self) -> dict[str, dict[str, Any]]:
+        """Return CPU seconds and bytes of every part that is stored."""
+        known = {part.header["name"]: part.header for part in self.known_parts().values() if part is not None}
+        return {name: {"training_seconds": h["seconds"], "bytes": h["bytes"]} for name, h in known.items()}
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -175,7 +189,7 @@ class Rival(TextGenerator):
         return end_tokens(self.model, self.tokenizer)
 
     @property
-    def _folder(self) -> Any:
+    def _folder(self) -> Path:
         return self.context.work / "rivals"
 
     def _continuation(self, row: Tokens, drawn: Tokens) -> Continuation:

@@ -16,6 +16,7 @@ from repsurgery.studies.toxicity.report.columns import (
     measure_named,
     values_of,
 )
+from repsurgery.studies.toxicity.report.rivals import is_rival
 
 __all__ = ["ablation_tables", "series"]
 
@@ -26,7 +27,7 @@ _FOLLOWS = {"fit": ("rows",)}
 
 def ablation_tables(record: ToxicityRecord) -> list[Table]:
     """Return the configurations grouped by their choices, then one table for each choice that differs alone."""
-    steered = [c for c in record.configurations if c.name != "base"]
+    steered = [c for c in record.configurations if c.name != "base" and not is_rival(c)]
     varying = [name for name in _ABLATED if len(values_of(steered, name)) > 1]
     tables = [_grouped(record, steered)] if varying else []
     tables += [_alone(record, steered, name) for name in varying]

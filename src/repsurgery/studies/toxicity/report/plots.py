@@ -18,8 +18,16 @@ from repsurgery.studies.common.report.numbers import word
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.ablation import series
 from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
+from repsurgery.studies.toxicity.report.rivals import is_rival
 
-__all__ = ["damage_measure", "line_styles", "plot_shifts", "plot_strengths", "plot_tradeoff"]
+__all__ = [
+    "damage_measure",
+    "is_wide",
+    "line_styles",
+    "plot_shifts",
+    "plot_strengths",
+    "plot_tradeoff",
+]
 
 _SHIFTS = 6
 """The largest number of configurations in one figure of lines."""
@@ -55,7 +63,7 @@ def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(10.8, max(4.6, 0.19 * len(numbered) + 0.6)), layout="constrained")
         panels = figure.subplots(1, 2 if near else 1, sharey=True, squeeze=False)[0]
-        if _is_wide([c.measures[axes[0]].value for _, c in numbered]):
+        if is_wide([c.measures[axes[0]].value for _, c in numbered]):
             panels[0].set_xscale("log")
             _plain_ticks(mpl, panels[0].xaxis)
         for panel, shown in zip(panels, (numbered, near), strict=False):
@@ -75,13 +83,14 @@ def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
 def _near_base(numbered: Sequence[tuple[str, Configured]], cost: str) -> list[tuple[str, Configured]]:
     values = [c.measures[cost].value for _, c in numbered]
     base = next((c.measures[cost].value for _, c in numbered if c.name == "base"), None)
-    if base is None or not _is_wide(values):
+    if base is None or not is_wide(values):
         return []
     return [(number, c) for number, c in numbered if c.measures[cost].value <= _NEAR * base]
 
 
-def _is_wide(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) / min(values) > _WIDE
+def is_wide(values: Sequence[float], *, ratio: float = _WIDE) -> bool:
+    """Return whether positive values spread over more than ``ratio``, so that their scale is logarithmic."""
+    return min(values) > 0 and max(values) / min(values) > ratio
 
 
 def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, toxicity: str) -> None:
@@ -131,7 +140,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
             _level(axis, record.configurations[0].measures.get(name))
         left.set_ylim(bottom=0)
         costs = [c.measures[cost].value for g in groups for c in g if cost in c.measures]
-        if costs and _is_wide(costs):
+        if costs and is_wide(costs):
             right.set_yscale("log")
             _plain_ticks(mpl, right.yaxis)
         _dress(left, "strength", f"expected max toxicity, {leading(record)}")
@@ -197,6 +206,8 @@ def _colour(c: Configured) -> str:
 
 
 def _marker(c: Configured) -> str:
+    if is_rival(c):
+        return "X"
     return "s" if c.name == "base" else _MARKERS.get(str(c.choices.get("fit", "last")), "v")
 
 

@@ -8,6 +8,8 @@ from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
 from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
+from repsurgery.studies.toxicity.report.rival_plot import plot_rivals, rivals_caption
+from repsurgery.studies.toxicity.report.rivals import has_rivals
 from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 from repsurgery.studies.toxicity.report.tables import toxicity_tables
 
@@ -38,6 +40,8 @@ def _steps(record: ToxicityRecord) -> dict[str, float]:
 def _figures(record: ToxicityRecord) -> Iterator[Figure]:
     of_texts = damage_measure(record) == "perplexity"
     damage = "the perplexity of the continuations" if of_texts else "the word perplexity of WikiText"
+    rivals = " Crosses: rivals." if has_rivals(record) else ""
+    yield "rivals", plot_rivals(record), rivals_caption(record)
     for i, scorer in enumerate(record.scorers, 1):
         yield (
             f"tradeoff-{i}",
@@ -45,7 +49,7 @@ def _figures(record: ToxicityRecord) -> Iterator[Figure]:
             f"Expected max toxicity by {scorer} against {damage}: down and to the left is better. Numbers follow the "
             "order of the tables; the square is the base. Colour: method. Filled: every vector is steered; hollow: "
             "only those that the gate selects. Circles: fitted on last tokens; triangles: on every token; diamonds: "
-            "on-policy. Bars: 95% intervals. Thin lines join the strengths or prices of one map.",
+            f"on-policy.{rivals} Bars: 95% intervals. Thin lines join the strengths or prices of one map.",
         )
     yield (
         "strengths",

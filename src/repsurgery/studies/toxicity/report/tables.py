@@ -9,9 +9,13 @@ from repsurgery.studies.common.report.significance import without_tests
 from repsurgery.studies.common.report.tables import Column, Measured, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_published_concept
 from repsurgery.studies.toxicity.report.ablation import ablation_tables
+from repsurgery.studies.toxicity.report.against import against_tables
 from repsurgery.studies.toxicity.report.claims import claims_tables
 from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
+from repsurgery.studies.toxicity.report.needs import needs_table
 from repsurgery.studies.toxicity.report.published import beside_table
+from repsurgery.studies.toxicity.report.rivals import has_rivals
+from repsurgery.studies.toxicity.report.side_by_side import side_by_side
 from repsurgery.studies.toxicity.report.significance import adjusted_toxicity, toxicity_with_tests
 
 __all__ = ["toxicity_certificates", "toxicity_tables"]
@@ -39,17 +43,21 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
     Returns
     -------
     list of Table
-        Toxicity by the leading scorer; fluency, diversity and collateral damage; several fluency models; published
+        With rivals, first: all methods beside the published ones, who beats whom, what each needs, paired tests. Then:
+        toxicity by the leading scorer; fluency, diversity and collateral damage; several fluency models; published
         figures and claims; further scorers; ablations; certificates.
     """
     older = _OLDER if without_tests(record.configurations) else ""
     tested = toxicity_with_tests(record)
     record = adjusted_toxicity(tested)
+    compares, rivals = is_published_concept(record.spec), has_rivals(record)
     tables = [
+        *(_rival_tables(tested) if rivals else []),
         _toxicity_table(record),
         _cost_table(record, older),
         _judges_table(record),
-        *([beside_table(record), *claims_tables(tested)] if is_published_concept(record.spec) else []),
+        *([beside_table(record)] if compares and not rivals else []),
+        *(claims_tables(tested) if compares else []),
         *(_scorer_table(record, scorer) for scorer in list(record.scorers)[1:]),
         _mean_table(record, older),
         _diversity_table(record, older),
@@ -57,6 +65,11 @@ def toxicity_tables(record: ToxicityRecord) -> list[Table]:
         toxicity_certificates(record),
     ]
     return [table for table in tables if table is not None]
+
+
+def _rival_tables(record: ToxicityRecord) -> list[Table | None]:
+    tests = against_tables(record)
+    return [side_by_side(record), *tests[:1], needs_table(record), *tests[1:]]
 
 
 def _columns(scorer: str, table: str) -> list[Column[Measured]]:

@@ -19,6 +19,7 @@ __all__ = [
     "RULE",
     "TOXICITY",
     "Claim",
+    "both_scored",
     "difference",
     "judge_damage",
     "judge_difference",
@@ -113,14 +114,15 @@ def difference(lower: Configured, higher: Configured, scorer: str, measure: str)
     if higher.name == "base":
         against = lower.differences.get(name)
         return None if against is None else with_test(against)
-    maxima = _both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
+    maxima = both_scored(lower.maxima.get(scorer, []), higher.maxima.get(scorer, []))
     if len(maxima):
         return _resampled(maxima, measure)
     ours, theirs = lower.differences.get(name), higher.differences.get(name)
     return None if ours is None or theirs is None else with_test(_bounded(ours, theirs))
 
 
-def _both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
+def both_scored(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
+    """Return the two scores of each prompt that has both, shape (prompts, 2)."""
     # lists of different lengths do not belong to the same prompts
     if len(ours) != len(theirs):
         return np.empty((0, 2))

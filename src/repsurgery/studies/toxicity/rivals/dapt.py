@@ -1,4 +1,4 @@
-"""DAPT: continue the training of the model itself on the cleanest texts (Gururangan et al., 2020; Gehman et al., 2020)."""
+"""DAPT: continue the training of the model on the cleanest texts (Gururangan et al., 2020; Gehman et al., 2020)."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,0 +1,120 @@
+"""What a row of the table costs: a token in units of the base's, training, and peak memory.
+
+The base writes beside every row, so that other load on the machine affects both; ratios of CPU times hardly feel it.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from repsurgery.checkpoint import Journal, journal_of
+from repsurgery.lm.batching import entry_device
+from repsurgery.studies.toxicity.generators import TextGenerator, sample_seeds
+from repsurgery.studies.toxicity.peak_memory import peak_memory, reset_peak_memory
+
+__all__ = ["Spent", "measured_cost", "trained"]
+
+SAMPLES = 5
+"""Continuations of one prompt that are written in each round."""
+SLOW = 20.0
+"""A row whose first round takes more seconds than this is measured by that round; otherwise it serves as warm-up."""
+TRAINING, WRITING = "training", "writing"
+"""The entries of a row's journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a configuration costs: three figures as in `Configured`, and the facts of its trained parts."""
+
+    cost_per_token: float | None = None
+    training_seconds: float | None = None
+    peak_bytes: int | None = None
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One round of writing: seconds, tokens, and the peak of the memory."""
+
+    seconds: float
+    tokens: float
+    peak: int | None
+
+    @property
+    def per_token(self) -> float:
+        return self.seconds / max(self.tokens, 1)
+
+
+def trained(generator: TextGenerator, folder: Path, *, progress: bool) -> Spent:
+    """Prepare the generator unless an earlier run did, and return what its parts cost; stored figures are reused."""
+    journal = _journal(generator, folder)
+    if TRAINING not in journal:
+        generator.prepare(progress=progress)
+        parts = {name: dict(facts) for name, facts in generator.part_facts().items()}
+        journal.note({TRAINING: [generator.training_seconds, parts]})
+    seconds, parts = journal[TRAINING]
+    return Spent(training_seconds=seconds, parts=parts)
+
+
+def measured_cost(
+    generator: TextGenerator, base: Callable[[], TextGenerator], prompt: str, *, rounds: int, folder: Path
+) -> tuple[float, int | None]:
+    """Return the cost of a new token relative to the base, and the peak memory; stored figures are reused.
+
+    Generator and base write `SAMPLES` continuations of ``prompt`` in turn. The ratio is the median over ``rounds``
+    of the rounds' ratios of seconds per written token. No other thread should compute meanwhile.
+
+    Guarantees
+    ----------
+    A resumed study keeps the figures (test_a_resumed_study_keeps_its_costs).
+    A generator that does everything twice costs twice as much (test_the_cost_is_relative_to_the_base).
+    """
+    journal = _journal(generator, folder)
+    if WRITING not in journal:
+        generator.prepare(progress=False)
+        journal.note({WRITING: _compared(generator, base(), prompt, rounds)})
+    cost, peak = journal[WRITING]
+    return cost, peak
+
+
+def _journal(generator: TextGenerator, folder: Path) -> Journal:
+    return journal_of(folder, "cost", generator.identity)
+
+
+def _compared(generator: TextGenerator, base: TextGenerator, prompt: str, rounds: int) -> tuple[float, int | None]:
+    seeds = sample_seeds(generator.context.spec.seed, SAMPLES)
+
+    def both() -> tuple[_Round, _Round]:
+        return _round(base, prompt, seeds), _round(generator, prompt, seeds)
+
+    pairs = [both()]
+    if pairs[0][1].seconds <= SLOW:
+        pairs = [both() for _ in range(rounds)]
+    ratios = [one.per_token / reference.per_token for reference, one in pairs]
+    peaks = [one.peak for _, one in pairs if one.peak is not None]
+    return round(statistics.median(ratios), 4), max(peaks, default=None)
+
+
+def _round(generator: TextGenerator, prompt: str, seeds: Sequence[int]) -> _Round:
+    device, written = entry_device(generator.context.model), generator.cost.tokens_written
+    reset_peak_memory(device)
+    start = _seconds(device)
+    (row,) = generator.generate([prompt], seeds)
+    seconds = _seconds(device) - start
+    # a generator that does not count its tokens returns them
+    tokens = generator.cost.tokens_written - written or sum(len(c.tokens) + c.finished for c in row)
+    return _Round(seconds, tokens, peak_memory(device))
+
+
+def _seconds(device: torch.device) -> float:
+    """Return the CPU time of this process; on an accelerator, which works on its own, the elapsed time."""
+    if device.type == "cpu":
+        return time.process_time()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,112 @@
+"""Parts are made once, resumed where they stopped, and never half-written."""
+
+import numpy as np
+import pytest
+import torch
+
+from repsurgery.errors import ModelError, NonFiniteError
+from repsurgery.studies.toxicity.decoding import training
+from repsurgery.studies.toxicity.decoding.parts import Part, Workshop, known_part, make_part
+from repsurgery.studies.toxicity.decoding.training import train
+
+
+def test_a_part_is_made_once(tmp_path):
+    calls = []
+
+    def make(workshop):
+        calls.append(workshop)
+        return {"fact": 1}, {"x": np.arange(3.0)}
+
+    part = Part("store", make)
+    assert known_part(tmp_path, {"a": 1}) is None
+    first = make_part(tmp_path, part, {"a": 1}, progress=False)
+    again = make_part(tmp_path, part, {"a": 1}, progress=False)
+    assert len(calls) == 1 and first.header["bytes"] == 24 and first.header["name"] == "store"
+    assert np.array_equal(again.arrays["x"], np.arange(3.0)) and again.header == first.header
+    make_part(tmp_path, part, {"a": 2}, progress=False)
+    assert len(calls) == 2
+
+
+def test_an_interrupted_part_is_not_half_written(tmp_path):
+    def make(workshop):
+        workshop.state.write_bytes(b"unfinished")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_part(tmp_path, Part("store", make), {"a": 1}, progress=False)
+    assert known_part(tmp_path, {"a": 1}) is None
+    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+    make_part(tmp_path, Part("store", lambda workshop: ({}, {"x": np.ones(1)})), {"a": 1}, progress=False)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+
+
+def problem():
+    torch.manual_seed(0)
+    X, y = torch.randn(40, 5), torch.randn(40)
+    weight = torch.nn.Parameter(torch.zeros(5))
+
+    def loss_of(step):
+        rows = slice(4 * (step % 10), 4 * (step % 10) + 4)
+        return (X[rows] @ weight - y[rows]).square().mean()
+
+    return weight, loss_of
+
+
+def run(loss_of, weight, state, steps=30):
+    workshop = Workshop(state, progress=False)
+    loss = train({"w": weight}, loss_of, steps=steps, learning_rate=0.1, workshop=workshop, label="a line")
+    return loss, workshop
+
+
+def test_a_resumed_training_gives_the_same_parameters(tmp_path):
+    whole, loss_of = problem()
+    loss, _ = run(loss_of, whole, tmp_path / "whole")
+    weight, loss_of = problem()
+    seen = []
+
+    def interrupted(step):
+        seen.append(step)
+        if step == 12 and len(seen) == 13:
+            raise KeyboardInterrupt
+        return loss_of(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted, weight, tmp_path / "state")
+    weight.data.fill_(7.0)  # a new process starts from other values
+    resumed_loss, workshop = run(interrupted, weight, tmp_path / "state")
+    assert seen == [*range(13), *range(12, 30)]
+    assert torch.equal(weight, whole) and resumed_loss == loss
+    assert workshop.seconds > 0
+    assert not torch.equal(whole, torch.zeros(5))
+
+
+def test_a_training_saves_itself_while_it_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+    weight, loss_of = problem()
+
+    def killed(step):
+        if step == 7:
+            raise RuntimeError("the process was killed")
+        return loss_of(step)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run(killed, weight, tmp_path / "state")
+    seen = []
+    run(lambda step: (seen.append(step), loss_of(step))[1], weight, tmp_path / "state")
+    assert seen[0] == 7
+
+
+def test_training_without_memory_says_what_to_do(tmp_path):
+    weight, _ = problem()
+
+    def full(step):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    with pytest.raises(ModelError, match=r"Memory ran out in step 0 of the training of 'a line'.*run the same command"):
+        run(full, weight, tmp_path / "state")
+
+
+def test_a_loss_that_is_not_a_number_is_refused(tmp_path):
+    weight, _ = problem()
+    with pytest.raises(NonFiniteError, match="loss of 'a line' is nan"):
+        run(lambda step: weight.sum() * torch.nan, weight, tmp_path / "state")

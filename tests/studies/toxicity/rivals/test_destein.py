@@ -1,0 +1,84 @@
+"""DeStein: its step by hand, what it keeps and what cancels in it, and the states of its pairs."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from repsurgery.studies.toxicity.decoding.module_hooks import head_sites
+from repsurgery.studies.toxicity.rivals.destein import last_eight, prefixed, turned
+from tests.lm.tiny_models import tiny_model
+from tests.studies.toxicity.rivals.contexts import rival, tiny_context
+
+
+@pytest.fixture
+def drawn():
+    torch.manual_seed(0)
+    return torch.randn(2, 5, 12), torch.randn(12)
+
+
+def test_two_heads_by_hand():
+    # (3, 4) has cosine .6 with its direction and becomes (.6, .8) − .5 · 1.6 · (1, 0); the other head has cosine 0
+    found = turned(torch.tensor([3.0, 4.0, 0.0, 2.0]), torch.tensor([7.0, 0.0, 0.5, 0.0]), heads=2, alpha=0.5)
+    one, other = [v / math.sqrt(0.68) for v in (-0.2, 0.8)], [v / math.sqrt(1.25) for v in (-0.5, 1.0)]
+    expected = torch.tensor([*one, *other]) * math.sqrt(29 / 2)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_length_of_all_heads_together_is_kept(drawn):
+    x, d = drawn
+    y = turned(x, d, heads=3, alpha=0.45)
+    torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
+    # as released, the heads get equal lengths
+    lengths = y.unflatten(-1, (3, 4)).norm(dim=-1)
+    torch.testing.assert_close(lengths, lengths[..., :1].expand_as(lengths))
+
+
+def test_the_accuracy_of_a_probe_cancels(drawn):
+    x, d = drawn
+    accuracy = torch.tensor([0.5, 0.75, 1.0]).repeat_interleave(4)
+    torch.testing.assert_close(turned(x, d * (1 + accuracy), heads=3, alpha=0.45), turned(x, d, heads=3, alpha=0.45))
+
+
+def test_a_larger_alpha_turns_every_head_further_away(drawn):
+    x, d = drawn
+    cosines = [
+        torch.cosine_similarity(
+            turned(x, d, heads=3, alpha=alpha).unflatten(-1, (3, 4)), d.unflatten(-1, (3, 4)), dim=-1
+        )
+        for alpha in (0.1, 0.45, 2.0)
+    ]
+    assert (cosines[0] > cosines[1]).all() and (cosines[1] > cosines[2]).all()
+
+
+def test_zeros_stay_finite():
+    assert not turned(torch.zeros(2, 4), torch.zeros(4), heads=2, alpha=0.45).any()
+    assert torch.isfinite(turned(torch.zeros(2, 4), torch.ones(4), heads=2, alpha=0.45)).all()
+
+
+def test_the_mean_is_over_the_last_eight_tokens():
+    state = torch.arange(20.0).reshape(2, 10, 1)
+    mask = torch.tensor([[1] * 10, [1] * 3 + [0] * 7])
+    assert last_eight(state, mask).squeeze(1).tolist() == [5.5, 11.0]
+
+
+def test_prefixes_describe_the_label():
+    assert prefixed(" You fool.", "toxic").endswith("rude and toxic: You fool")
+    assert prefixed("Thanks.", "courteous") == "The following text is courteous: Thanks"
+
+
+def test_the_direction_is_that_of_the_source(tmp_path):
+    # between equal texts only the prefixes differ, and between equal labels nothing does
+    context = tiny_context(work=tmp_path)
+    context.texts.fitted.update({label: ["w1 w2 w3", "w4 w5"] for label in context.texts.fitted})
+    directions = rival("destein", context).part("directions").arrays
+    assert set(directions) == {site.name for site in head_sites(context.model, method="DeStein")}
+    # every word of the prefixes is unknown to the tiny tokenizer, but their numbers differ
+    assert all(np.abs(d).max() > 0 for d in directions.values())
+
+
+@pytest.mark.parametrize(("family", "path"), [("llama", "self_attn.o_proj"), ("gpt2", "attn.c_proj")])
+def test_heads_are_read_before_the_output_projection(family, path):
+    sites = head_sites(tiny_model(family), method="DeStein")
+    assert len(sites) == 2 and all(site.path.endswith(path) and site.side == "input" for site in sites)
