@@ -113,7 +113,7 @@ def _show_parts(parts: list[Any], lines: list[str], console: Console) -> None:
             (part.rival, part.name, "made" if part.made else "stored before", f"{part.seconds:.1f}", part.path.name)
             for part in parts
         )
-        headings = ("rival", "part", "", "CPU seconds", "file")
+        headings = ("rival", "part", "state", "CPU seconds", "file")
         show_table(Table("Parts of rivals", headings, rows, "", keys=2), console)
         print_sentence(f"The parts are in {parts[0].path.parent}.", console)
     if without := [name for name in lines if name not in {part.rival for part in parts}]:

@@ -112,7 +112,7 @@ class BiasTuned:
     def tuned(self, tokens: torch.Tensor) -> tuple[Passed, Biases]:
         """Return what the last token (n,) gives in the unchanged model, and the tuned biases for it."""
         biases = Biases(self._sites)
-        with torch.enable_grad():  # type: ignore[no-untyped-call]  # torch does not annotate it
+        with torch.enable_grad():
             with biases.added():
                 seen = self._ahead.last(tokens, self._ahead.past)
             clean = seen.detached()

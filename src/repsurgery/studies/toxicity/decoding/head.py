@@ -63,7 +63,7 @@ def head_part(context: GeneratorContext, texts: int) -> Part:
         if all(context.texts.held_out.get(label) for label in (context.spec.source, context.spec.target)):
             H, held_out = _means(context, context.texts.held_out, texts, workshop)
             facts["held_out_auc"] = round(float(roc_auc_score(held_out, model.decision_function(H))), 4)
-        return facts, {"weight": model.coef_[0].astype(np.float32), "bias": np.float32(model.intercept_[0])[None]}
+        return facts, {"weight": model.coef_[0].astype(np.float32), "bias": model.intercept_.astype(np.float32)}
 
     return Part("head", make, {"texts": texts, "longest": LONGEST})
 

@@ -100,7 +100,7 @@ class Perturbed:
         """
         past, log_u = self._past, clean.logits.log_softmax(dim=-1)
         for _ in range(self._rival.chosen["iterations"]):
-            with torch.enable_grad():  # type: ignore[no-untyped-call]  # torch does not annotate it
+            with torch.enable_grad():
                 past = [(k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in past]
                 seen = self._ahead.last(tokens, past)
                 log_p = seen.logits.log_softmax(dim=-1)
