@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, ClassVar
 
-from repsurgery.scorers import load_scorer, score_texts
+from repsurgery.scorers import ToxicityScorer, load_scorer, score_texts
 from repsurgery.studies.toxicity.decoding.adapters import RECIPE, train_on_texts, with_adapters
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
@@ -31,21 +32,26 @@ class DAPT(Rival):
     options: ClassVar = {"tokens": 100_000, "scale": 1.0}
     needs: ClassVar[str] = "clean texts, a scorer; one adapter"
 
+    @cached_property
+    def scorer(self) -> ToxicityScorer:
+        """The scorer that orders the texts: the study's first."""
+        return load_scorer(self.context.spec.scorers[0])
+
     def parts(self) -> Mapping[str, Part]:
         """Return the adapter."""
-        spec = self.context.spec
-        recipe = {**RECIPE, "tokens": self.chosen["tokens"], "scorer": spec.scorers[0]}
+        scorer = [self.scorer.name, self.scorer.version, self.scorer.digest]
+        recipe = {**RECIPE, "tokens": self.chosen["tokens"], "scorer": scorer}
         return {"adapter": Part("adapter of the cleanest texts", self._train, recipe)}
 
     def _train(self, workshop: Workshop) -> Made:
         spec = self.context.spec
         texts = self.context.texts.fitted[spec.target]
-        scores = score_texts(load_scorer(spec.scorers[0]), texts).scores
-        order = sorted(range(len(texts)), key=lambda i: math.inf if scores[i] is None else scores[i])
+        scores = score_texts(self.scorer, texts).scores
+        known = [math.inf if score is None else score for score in scores]
         return train_on_texts(
             self.model,
             self.tokenizer,
-            [texts[i] for i in order],
+            [text for _, text in sorted(zip(known, texts, strict=True), key=lambda pair: pair[0])],
             tokens=self.chosen["tokens"],
             seed=spec.seed,
             workshop=workshop,
@@ -54,19 +60,16 @@ class DAPT(Rival):
 
     def decoder(self) -> Decoder:
         """Return the trained model."""
-        return CachedModel(self.trained())
+        return CachedModel(self.trained)
 
     @contextmanager
     def likelihood_model(self) -> Iterator[Any]:
         """Yield the trained model."""
-        yield self.trained()
+        yield self.trained
 
+    @cached_property
     def trained(self) -> Any:
-        """Return the model with its adapter."""
-        if self._trained is None:
-            arrays = self.part("adapter").arrays
-            scaled = {key: a * self.chosen["scale"] if "lora_B" in key else a for key, a in arrays.items()}
-            self._trained = with_adapters(self.model, {"adapter": scaled})
-        return self._trained
-
-    _trained: Any = None
+        """The model with its adapter."""
+        arrays = self.part("adapter").arrays
+        scaled = {key: a * self.chosen["scale"] if "lora_B" in key else a for key, a in arrays.items()}
+        return with_adapters(self.model, {"adapter": scaled})

@@ -1,7 +1,8 @@
 """DExperts: add the difference of an expert's and an anti-expert's logits (Liu et al., 2021)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 
@@ -71,19 +72,16 @@ class DExperts(Rival):
         """Return the ensemble."""
         return _Ensemble(self)
 
-    def adapted(self) -> torch.nn.Module:
-        """Return the model with both adapters."""
-        if self._adapted is None:
-            self._adapted = with_adapters(self.model, {name: self.part(name).arrays for name in (EXPERT, ANTI_EXPERT)})
-        return self._adapted
-
-    _adapted: torch.nn.Module | None = None
+    @cached_property
+    def adapted(self) -> Any:
+        """The model with both adapters."""
+        return with_adapters(self.model, {name: self.part(name).arrays for name in (EXPERT, ANTI_EXPERT)})
 
 
 class _Ensemble:
     def __init__(self, rival: DExperts) -> None:
         self.rival = rival
-        self.three = CachedModel(rival.adapted())
+        self.three = CachedModel(rival.adapted)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         self.three.adapters = [name for name in (BASE_ROWS, EXPERT, ANTI_EXPERT) for _ in ids]
