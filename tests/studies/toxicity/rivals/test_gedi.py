@@ -1,6 +1,7 @@
 """GeDi: scores, filter and penalty by hand, a guide that learns and resumes, and one path for every batch."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,18 @@ from repsurgery.studies.toxicity.decoding import guide, training
 from repsurgery.studies.toxicity.decoding.guide import GUIDE, Codes, log_likelihoods, scale_and_bias
 from repsurgery.studies.toxicity.rivals.gedi import CLASS_BIAS, class_margins, filtered, penalised
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
-from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows, tiny_context
+from tests.studies.toxicity.rivals.contexts import (
+    PROMPTS,
+    SEEDS,
+    base,
+    rival,
+    rows,
+    share_of_target,
+    taught_context,
+    tiny_context,
+)
 
 LINE = "gedi tokens=600 codes=w20/w21"
-TARGET = [f"w{i}" for i in range(30, 40)]
 
 
 @pytest.fixture
@@ -23,16 +32,7 @@ def taught(monkeypatch, tmp_path):
     """A context whose texts differ, and a learning rate with which a tiny model learns them in a few steps."""
     monkeypatch.setattr(guide, "LEARNING_RATE", 0.02)
     monkeypatch.setattr(guide, "HEAD_RATE", 1.0)
-
-    def context(family="llama", **differences):
-        rng = np.random.default_rng(0)
-        made = tiny_context(**{"model": tiny_model(family), "work": tmp_path, **differences})
-        words = {made.spec.source: [f"w{i}" for i in range(10)], made.spec.target: TARGET}
-        for label, chosen in words.items():
-            made.texts.fitted[label] = [" ".join(rng.choice(chosen, size=12)) for _ in range(40)]
-        return made
-
-    return context
+    return partial(taught_context, work=tmp_path)
 
 
 def test_two_candidates_by_hand():
@@ -99,11 +99,6 @@ def test_strength_zero_is_the_base(taught, family):
     without = rival(f"{LINE} omega=0 filter=0.9 penalty=2", context)
     assert rows(without) == expected and not without.parts() and without.cost.extra_passes == 0
     assert rows(rival(LINE, context)) != expected
-
-
-def share_of_target(generator):
-    words = [word for row in generator.generate(PROMPTS, range(40)) for c in row for word in c.text.split()]
-    return sum(word in TARGET for word in words) / len(words)
 
 
 def test_more_omega_and_the_filter_give_more_of_the_target(taught):
@@ -241,9 +236,9 @@ def test_codes_that_cannot_be_told_apart_are_refused():
 
 
 @pytest.mark.parametrize("option", ["filter=1", "filter=-0.1", "penalty=0", "omega=inf", "omega=nan"])
-def test_options_that_mean_nothing_are_refused(option, taught):
+def test_options_that_mean_nothing_are_refused(option):
     with pytest.raises(ParameterError, match="must lie in"):
-        rows(rival(f"{LINE} {option}", taught()))
+        rival(f"gedi {option}", tiny_context())
 
 
 def test_a_prompt_that_leaves_no_room_for_the_code_is_refused(taught):

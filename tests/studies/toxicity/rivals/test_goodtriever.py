@@ -1,6 +1,7 @@
 """GOODTRIEVER: the formula by hand, keys from the right place, stores that resume, and one path for every batch."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,9 +17,16 @@ from repsurgery.studies.toxicity.decoding.datastore import SEARCHES, Datastore, 
 from repsurgery.studies.toxicity.decoding.parts import Workshop
 from repsurgery.studies.toxicity.rivals.goodtriever import Retrieval, neighbours_of
 from tests.lm.tiny_models import DECODERS, VOCABULARY, WIDTH, texts, tiny_model, tiny_tokenizer
-from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows, tiny_context
-
-TARGET = [f"w{i}" for i in range(30, 40)]
+from tests.studies.toxicity.rivals.contexts import (
+    PROMPTS,
+    SEEDS,
+    base,
+    rival,
+    rows,
+    share_of_target,
+    taught_context,
+    tiny_context,
+)
 
 
 def store(keys, values):
@@ -29,16 +37,7 @@ def store(keys, values):
 @pytest.fixture
 def taught(tmp_path):
     """A context whose two labels have words of their own."""
-    rng = np.random.default_rng(0)
-
-    def context(family="llama", **differences):
-        made = tiny_context(model=tiny_model(family), work=tmp_path, **differences)
-        words = {made.spec.source: [f"w{i}" for i in range(10)], made.spec.target: TARGET}
-        for label, chosen in words.items():
-            made.texts.fitted[label] = [" ".join(rng.choice(chosen, size=12)) for _ in range(40)]
-        return made
-
-    return context
+    return partial(taught_context, work=tmp_path)
 
 
 def test_two_neighbours_by_hand():
@@ -110,11 +109,6 @@ def test_strength_zero_is_the_base(taught, family):
     expected = rows(base(context))
     assert rows(rival("goodtriever alpha=0 tokens=200", context)) == expected
     assert rows(rival("goodtriever alpha=4 tokens=200", context)) != expected
-
-
-def share_of_target(generator):
-    words = [word for row in generator.generate(PROMPTS, range(40)) for c in row for word in c.text.split()]
-    return sum(word in TARGET for word in words) / len(words)
 
 
 def test_more_alpha_gives_more_of_the_target(taught):
@@ -221,10 +215,10 @@ def test_a_model_without_an_mlp_is_refused(tmp_path):
         collected(model, ["w1 w2"], tokens=10, work=tmp_path)
 
 
-@pytest.mark.parametrize("option", ["k=-1", "temperature=-1", "index=annoy"])
-def test_options_that_mean_nothing_are_refused(option, taught):
-    with pytest.raises(ParameterError, match=r"neither may be negative|one of exact, faiss"):
-        rows(rival(f"goodtriever tokens=50 {option}", taught()))
+@pytest.mark.parametrize("option", ["alpha=nan", "k=-1", "temperature=-1", "index=annoy"])
+def test_options_that_mean_nothing_are_refused(option):
+    with pytest.raises(ParameterError, match=r"0 or more, and index one of exact, faiss"):
+        rival(f"goodtriever {option}", tiny_context())
 
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
@@ -241,3 +235,10 @@ def test_faiss_finds_the_neighbours_of_the_exact_search():
     (found, near), (exact, index) = (SEARCHES[name](keys)(queries, 7) for name in ("faiss", "exact"))
     torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-4)
     assert torch.equal(near, index)
+
+
+def test_with_faiss_the_texts_are_those_of_the_exact_search(taught):
+    pytest.importorskip("faiss")
+    context = taught()
+    exact, by_faiss = (rows(rival(f"goodtriever tokens=200 index={index}", context)) for index in ("exact", "faiss"))
+    assert exact == by_faiss

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from repsurgery.checkpoint import SAVE_SECONDS, recall
-from repsurgery.errors import DataError, MissingExtraError, NonFiniteError, ParameterError
+from repsurgery.errors import DataError, MissingExtraError, NonFiniteError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.batching import Tokens, encode, entry_device, evaluating, pad, pad_id, run_batches
 from repsurgery.lm.read.states import runner
@@ -208,9 +208,7 @@ SEARCHES: dict[str, Callable[[torch.Tensor], Search]] = {"exact": exact_search, 
 
 
 def make_store(contents: Contents, *, index: str, device: torch.device) -> tuple[Datastore, torch.Tensor]:
-    """Return a store of collected keys and values, and the keys (m, d)."""
-    if index not in SEARCHES:
-        raise ParameterError(f"index is {index!r}; it must be one of {', '.join(SEARCHES)}.")
+    """Return a store of collected keys and values, and the keys (m, d); ``index`` is a key of `SEARCHES`."""
     keys = torch.from_numpy(np.array(contents.arrays["keys"])).to(device)
     values = torch.from_numpy(np.array(contents.arrays["values"])).to(device)
     return Datastore(SEARCHES[index](keys), values), keys

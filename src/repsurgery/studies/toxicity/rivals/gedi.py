@@ -23,7 +23,7 @@ from repsurgery.studies.toxicity.decoding.guide import (
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["GeDi", "class_margins", "filtered", "penalised"]
 
@@ -106,6 +106,15 @@ class GeDi(Rival):
     options: ClassVar = {"omega": 30.0, "tokens": 50_000, "filter": 0.8, "penalty": 1.0, "codes": "clean/dirty"}
     needs: ClassVar[str] = "labelled texts; one adapter"
 
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        omega, filter_p, penalty = (options[option] for option in ("omega", "filter", "penalty"))
+        if not (math.isfinite(omega) and 0 <= filter_p < 1 and 0 < penalty < math.inf):
+            raise ParameterError(
+                f"{name!r} has omega={omega}, filter={filter_p} and penalty={penalty}; omega must be finite, "
+                "filter must lie in [0, 1) and penalty must be positive."
+            )
+
     @cached_property
     def codes(self) -> Codes:
         """The control codes."""
@@ -145,23 +154,13 @@ class GeDi(Rival):
         scale, (wanted, unwanted) = scale_and_bias(torch.from_numpy(np.array(self.part(GUIDE).arrays["class"])))
         return scale.item(), (wanted - unwanted).item()
 
-    def checked(self) -> tuple[float, float, float]:
-        """Return omega, filter and penalty, or raise an error that says what they must be."""
-        omega, filter_p, penalty = (self.chosen[name] for name in ("omega", "filter", "penalty"))
-        if not (0 <= filter_p < 1 and penalty > 0 and math.isfinite(omega)):
-            raise ParameterError(
-                f"{self.name!r} has omega={omega}, filter={filter_p} and penalty={penalty}; omega must be finite, "
-                "filter must lie in [0, 1) and penalty must be positive."
-            )
-        return omega, filter_p, penalty
-
 
 class _Guided:
     """Three rows of one cache per text: the base, and the guide under the wanted and the unwanted code."""
 
     def __init__(self, rival: GeDi) -> None:
         self.rival = rival
-        self.omega, self.filter_p, self.penalty = rival.checked()
+        self.omega, self.filter_p, self.penalty = (rival.chosen[name] for name in ("omega", "filter", "penalty"))
         self.three = CachedModel(rival.guided)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """GOODTRIEVER: raise what follows similar contexts in clean texts, not in toxic ones (Pozzobon et al., 2023)."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -11,11 +12,11 @@ from repsurgery.errors import ParameterError
 from repsurgery.lm.batching import context_length, entry_device
 from repsurgery.lm.sites.names import last_mlp_input
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
-from repsurgery.studies.toxicity.decoding.datastore import Datastore, Tap, collect, make_store, tapped
+from repsurgery.studies.toxicity.decoding.datastore import SEARCHES, Datastore, Tap, collect, make_store, tapped
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder, nucleus
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["Goodtriever", "Retrieval", "neighbours_of"]
 
@@ -101,6 +102,15 @@ class Goodtriever(Rival):
     options: ClassVar = {"alpha": 2.0, "tokens": 20_000, "k": 0, "temperature": 0.0, "index": "exact"}
     needs: ClassVar[str] = "labelled texts; two stores of states"
 
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        alpha, k, temperature, index = (options[option] for option in ("alpha", "k", "temperature", "index"))
+        if not (math.isfinite(alpha) and k >= 0 and 0 <= temperature < math.inf and index in SEARCHES):
+            raise ParameterError(
+                f"{name!r} has alpha={alpha}, k={k}, temperature={temperature} and index={index}; alpha must be "
+                f"finite, k and temperature must be 0 or more, and index one of {', '.join(SEARCHES)}."
+            )
+
     @property
     def top_p(self) -> float:
         """1: the decoder removes what is not in the nucleus of the base."""
@@ -138,12 +148,9 @@ class Goodtriever(Rival):
     @cached_property
     def retrieval(self) -> Retrieval:
         """The two stores in memory."""
-        k, temperature = self.chosen["k"], self.chosen["temperature"]
-        if k < 0 or temperature < 0:
-            raise ParameterError(f"{self.name!r} has k={k} and temperature={temperature}; neither may be negative.")
         device = entry_device(self.model)
         stores = (make_store(self.part(name), index=self.chosen["index"], device=device) for name in self.parts())
-        return Retrieval(*stores, k=k, temperature=temperature)
+        return Retrieval(*stores, k=self.chosen["k"], temperature=self.chosen["temperature"])
 
     _tap: Tap
 
@@ -165,4 +172,5 @@ class _Ensemble:
         queries = self.tap.keys(int(rows.max()) + 1)[:, -1].to(logits.device)
         difference = self.rival.retrieval.difference(queries, logits.shape[1])[rows]
         kept = nucleus(logits, spec.top_p, float(spec.temperature))
-        return (logits + self.rival.chosen["alpha"] * difference).masked_fill(~kept, -torch.inf)
+        alpha: float = self.rival.chosen["alpha"]
+        return (logits + alpha * difference).masked_fill(~kept, -torch.inf)
