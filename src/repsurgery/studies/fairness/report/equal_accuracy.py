@@ -85,17 +85,17 @@ def equal_accuracy_table(record: StudyRecord) -> Table | None:
 
 
 def plot_equal_accuracy(record: StudyRecord) -> str | None:
-    """Return the gap against the accuracy, a line for each method from the base on; None without post-processing."""
+    """Return the gap against the accuracy, a line for each method over its strengths or alphas; None without alphas."""
     drawn = next((found for setting in record.settings if (found := curves(record, setting))), None)
     if drawn is None or len(record.settings) > 1:
         return None
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(7.4, 3.8), layout="constrained")
+        figure = mpl.figure.Figure(figsize=(7.4, 4.6), layout="constrained")
         axis = figure.subplots()
         for family, points in drawn.items():
             look = {"color": colour_of(family), "linestyle": "--" if family.startswith(_POST) else "-"}
-            line = sorted(points, key=lambda p: p.accuracy) if family.startswith(_POST) else points
+            line = points[1:] if family.startswith(_POST) else points  # calibrated, the largest alpha is not the base
             axis.plot([p.accuracy for p in line], [p.gap for p in line], marker="o", ms=3.5, label=family, **look)
         start = next(iter(drawn.values()))[0]
         axis.plot([start.accuracy], [start.gap], marker="s", ms=6, linestyle="", color=colour_of("base"), label="base")
@@ -103,7 +103,7 @@ def plot_equal_accuracy(record: StudyRecord) -> str | None:
         axis.set_xlabel("accuracy")
         axis.set_ylabel("TPR gap RMS")
         axis.set_ylim(bottom=0)
-        figure.legend(frameon=False, loc="outside right center")
+        figure.legend(frameon=False, loc="outside lower center", ncols=2)
         return svg(figure)
 
 

@@ -39,7 +39,7 @@ def _figures(record: StudyRecord) -> Iterator[Figure]:
     yield (
         "equal-accuracy",
         plot_equal_accuracy(record),
-        "TPR gap RMS against accuracy on the test split, a line for each method from the base on: over strengths, or "
+        "TPR gap RMS against accuracy on the test split, a line for each method: from the base on over strengths, or "
         "over alpha (dashed). Lower and further to the right is better.",
     )
     yield (
