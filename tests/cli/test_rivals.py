@@ -1,7 +1,5 @@
 """``repsurgery rivals``: what there is, and parts that a later study uses."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -48,12 +46,13 @@ def same(one, other):
     )
 
 
-def test_the_list_names_every_rival_with_its_options(run):
+def test_the_list_names_every_rival_with_its_options_and_needs(run):
     shown = run("rivals", "list").stdout
-    for name in GENERATORS.own():
-        row = next(line for line in shown.splitlines() if re.match(rf"│ {name} ", line))
-        assert all(f"{option}={value}" in row for option, value in GENERATORS[name].options.items())
-    assert "labelled texts; two adapters" in shown
+    for name, one in GENERATORS.own().items():
+        line = next(line for line in shown.splitlines() if line.split()[0] == name)
+        assert line.split()[1:] == [f"{option}={value}" for option, value in one.options.items()]
+        assert f"Needs {one.needs}." in shown if getattr(one, "needs", "") else True
+    assert "Needs labelled texts; two adapters." in shown
 
 
 def test_a_study_after_the_training_trains_nothing(train, run, files, monkeypatch):

@@ -92,17 +92,17 @@ def _spec(file: Path | None, flags: dict[str, str], pairs: list[str], names: lis
 
 
 def _show_rivals(console: Console) -> None:
-    from repsurgery.studies.common.report.tables import Table
     from repsurgery.studies.toxicity.generators import GENERATORS
 
-    found = {name: GENERATORS[name] for name in GENERATORS}
-    rows = [
-        (name, " ".join(f"{key}={value}" for key, value in one.options.items()) or "none", getattr(one, "needs", ""))
-        for name, one in found.items()
-    ]
-    caption = "A configuration line is the name and the options that differ, such as 'dexperts alpha=1'."
-    headings = ("rival", "options with their defaults", "needs")
-    show_table(Table("Rivals of steering in the toxicity study", headings, tuple(rows), caption, keys=1), console)
+    for name in GENERATORS:
+        one = GENERATORS[name]
+        options = " ".join(f"{key}={value}" for key, value in one.options.items())
+        console.print(f"[bold]{escape(name)}[/] {escape(options)}".rstrip(), highlight=False, soft_wrap=True)
+        needs = getattr(one, "needs", "")
+        for line in ((one.__doc__ or "").strip().split("\n")[0], f"Needs {needs}." if needs else ""):
+            if line:
+                print_sentence(f"  {line}", console)
+    print_sentence("A configuration is a name and the options that differ, such as 'dexperts alpha=1'.", console)
 
 
 def _show_parts(parts: list[Any], lines: list[str], console: Console) -> None:
@@ -113,7 +113,7 @@ def _show_parts(parts: list[Any], lines: list[str], console: Console) -> None:
             (part.rival, part.name, "made" if part.made else "stored before", f"{part.seconds:.1f}", part.path.name)
             for part in parts
         )
-        headings = ("rival", "part", "", "CPU seconds", "file")
+        headings = ("rival", "part", "state", "CPU seconds", "file")
         show_table(Table("Parts of rivals", headings, rows, "", keys=2), console)
         print_sentence(f"The parts are in {parts[0].path.parent}.", console)
     if without := [name for name in lines if name not in {part.rival for part in parts}]:

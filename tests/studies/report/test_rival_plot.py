@@ -28,21 +28,19 @@ def with_row(record, name, **fields):
     )
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Return the figure itself, whose texts and markers have positions."""
-
-    def figure_of(record):
-        kept = []
-        monkeypatch.setattr(rival_plot, "svg", lambda figure: kept.append(figure) or "")
-        plot_rivals(record)
-        return kept[0]
-
-    return figure_of
+@pytest.fixture(scope="module")
+def axis():
+    """Return the axes of the picture themselves, whose texts and markers have positions."""
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rival_plot, "svg", lambda figure: kept.append(figure) or "")
+        plot_rivals(rival_record())
+    return kept[0].axes[0]
 
 
 def extents(texts):
     """Return the boxes of the words alone, without the lines that lead to them."""
+    texts[0].figure.draw_without_rendering()
     return [matplotlib().text.Text.get_window_extent(text) for text in texts]
 
 
@@ -73,16 +71,14 @@ def test_every_row_is_named_with_its_cost_and_its_prompts():
     assert {"base", "rival", "affine steering", "tuned affine steering", "Pareto front"} <= set(words)
 
 
-def test_no_two_names_of_22_rows_overlap(drawn):
-    axis = drawn(rival_record()).axes[0]
+def test_no_two_names_of_22_rows_overlap(axis):
     names = [text for text in axis.texts if text.get_text()]
     assert len(names) == 22
     assert overlapping(names) == 0
 
 
-def test_the_kinds_differ_without_colour_and_cost_makes_a_marker_larger(drawn):
+def test_the_kinds_differ_without_colour_and_cost_makes_a_marker_larger(axis):
     record = rival_record()
-    axis = drawn(record).axes[0]
 
     def marker(name):
         c = record.configured(name)
@@ -117,12 +113,12 @@ def test_a_row_on_fewer_prompts_is_never_on_the_front():
     assert [c.name for c in front_rows(whole)] == ["uddia"]
 
 
-def test_a_row_on_fewer_prompts_is_drawn_by_its_change_from_the_base(drawn):
+def test_a_row_on_fewer_prompts_is_drawn_by_its_change_from_the_base(axis):
     record = rival_record()
     base, uddia = record.configured("base"), record.configured("uddia")
     expected = [base.measures[key].value + uddia.differences[key].value for key in (X, Y)]
     assert uddia.measures[Y].value != pytest.approx(expected[1], abs=0.01)
-    hollow = marker_at(drawn(record).axes[0], *expected)
+    hollow = marker_at(axis, *expected)
     assert hollow.get_markerfacecolor() == "white"
 
 

@@ -19,7 +19,13 @@ from repsurgery.studies.toxicity.rivals.repeng import last_token
 from tests.lm.tiny_models import VOCABULARY, WORDS, texts, tiny_model, tiny_tokenizer
 from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows, tiny_context
 
-METHODS = {"aura": "strength", "linear-act": "strength", "destein": "alpha", "repeng": "strength"}
+METHODS = {
+    "aura": "strength",
+    "linear-act": "strength",
+    "destein": "alpha",
+    "destein-per-head": "alpha",
+    "repeng": "strength",
+}
 FAMILIES = ["llama", "gpt2"]
 
 

@@ -9,7 +9,7 @@ import torch
 from repsurgery.studies.toxicity.decoding.module_hooks import head_sites
 from repsurgery.studies.toxicity.rivals.destein import last_eight, prefixed, turned
 from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import rival, tiny_context
+from tests.studies.toxicity.rivals.contexts import rival, rows, tiny_context
 
 
 @pytest.fixture
@@ -20,7 +20,9 @@ def drawn():
 
 def test_two_heads_by_hand():
     # (3, 4) has cosine .6 with its direction and becomes (.6, .8) − .5 · 1.6 · (1, 0); the other head has cosine 0
-    found = turned(torch.tensor([3.0, 4.0, 0.0, 2.0]), torch.tensor([7.0, 0.0, 0.5, 0.0]), heads=2, alpha=0.5)
+    found = turned(
+        torch.tensor([3.0, 4.0, 0.0, 2.0]), torch.tensor([7.0, 0.0, 0.5, 0.0]), heads=2, alpha=0.5, together=True
+    )
     one, other = [v / math.sqrt(0.68) for v in (-0.2, 0.8)], [v / math.sqrt(1.25) for v in (-0.5, 1.0)]
     expected = torch.tensor([*one, *other]) * math.sqrt(29 / 2)
     torch.testing.assert_close(found, expected)
@@ -28,24 +30,48 @@ def test_two_heads_by_hand():
 
 def test_the_length_of_all_heads_together_is_kept(drawn):
     x, d = drawn
-    y = turned(x, d, heads=3, alpha=0.45)
+    y = turned(x, d, heads=3, alpha=0.45, together=True)
     torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
     # as released, the heads get equal lengths
     lengths = y.unflatten(-1, (3, 4)).norm(dim=-1)
     torch.testing.assert_close(lengths, lengths[..., :1].expand_as(lengths))
 
 
+def test_each_head_can_keep_its_length(drawn):
+    x, d = drawn
+    one, other = (turned(x, d, heads=3, alpha=0.45, together=t).unflatten(-1, (3, 4)) for t in (True, False))
+    torch.testing.assert_close(other.norm(dim=-1), x.unflatten(-1, (3, 4)).norm(dim=-1))
+    # the heads are turned alike
+    torch.testing.assert_close(torch.cosine_similarity(one, other, dim=-1), torch.ones(2, 5, 3))
+
+
+def test_only_as_released_does_a_small_alpha_matter(drawn):
+    x, d = drawn
+    torch.testing.assert_close(turned(x, d, heads=3, alpha=1e-7, together=False), x)
+    assert (turned(x, d, heads=3, alpha=1e-7, together=True) - x).abs().max() > 0.1
+
+
+def test_both_forms_share_their_directions(tmp_path):
+    context = tiny_context(work=tmp_path)
+    one, other = rival("destein", context), rival("destein-per-head", context)
+    assert one.part_identity("directions") == other.part_identity("directions")
+    assert rows(one) != rows(other)
+
+
 def test_the_accuracy_of_a_probe_cancels(drawn):
     x, d = drawn
     accuracy = torch.tensor([0.5, 0.75, 1.0]).repeat_interleave(4)
-    torch.testing.assert_close(turned(x, d * (1 + accuracy), heads=3, alpha=0.45), turned(x, d, heads=3, alpha=0.45))
+    torch.testing.assert_close(
+        turned(x, d * (1 + accuracy), heads=3, alpha=0.45, together=True),
+        turned(x, d, heads=3, alpha=0.45, together=True),
+    )
 
 
 def test_a_larger_alpha_turns_every_head_further_away(drawn):
     x, d = drawn
     cosines = [
         torch.cosine_similarity(
-            turned(x, d, heads=3, alpha=alpha).unflatten(-1, (3, 4)), d.unflatten(-1, (3, 4)), dim=-1
+            turned(x, d, heads=3, alpha=alpha, together=True).unflatten(-1, (3, 4)), d.unflatten(-1, (3, 4)), dim=-1
         )
         for alpha in (0.1, 0.45, 2.0)
     ]
@@ -53,8 +79,8 @@ def test_a_larger_alpha_turns_every_head_further_away(drawn):
 
 
 def test_zeros_stay_finite():
-    assert not turned(torch.zeros(2, 4), torch.zeros(4), heads=2, alpha=0.45).any()
-    assert torch.isfinite(turned(torch.zeros(2, 4), torch.ones(4), heads=2, alpha=0.45)).all()
+    assert not turned(torch.zeros(2, 4), torch.zeros(4), heads=2, alpha=0.45, together=True).any()
+    assert torch.isfinite(turned(torch.zeros(2, 4), torch.ones(4), heads=2, alpha=0.45, together=True)).all()
 
 
 def test_the_mean_is_over_the_last_eight_tokens():

@@ -9,7 +9,6 @@ import numpy as np
 
 from repsurgery.errors import MissingExtraError
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.labels import around, overlap_of
 
 __all__ = ["COLOURS", "GREY", "SPARE_COLOURS", "STYLE", "colour_of", "draw_curve", "matplotlib", "place_labels", "svg"]
 
@@ -83,14 +82,24 @@ def place_labels(axis: Any, points: Sequence[tuple[float, float]], labels: Seque
     """
     figure = axis.get_figure()
     pixels = axis.transData.transform(np.asarray(points, dtype=np.float64).reshape(-1, 2)) * 72 / figure.dpi
-    taken = [around(x, y, 8, 8) for x, y in pixels]
+    taken = [_box(x, y, 8, 8) for x, y in pixels]
     for (x, y), point, label in zip(pixels, points, labels, strict=True):
         width = 4.6 * len(label)
         places = [(r * np.cos(a) * (1 + width / 16), r * np.sin(a)) for r in (9, 13, 18, 24) for a in _ANGLES]
-        dx, dy = min(places, key=lambda place: overlap_of(around(x + place[0], y + place[1], width, 8), taken))
-        taken.append(around(x + dx, y + dy, width, 8))
+        dx, dy = min(places, key=lambda place: _overlap(_box(x + place[0], y + place[1], width, 8), taken))
+        taken.append(_box(x + dx, y + dy, width, 8))
         written = axis.annotate(label, point, (dx, dy), textcoords="offset points", ha="center", va="center")
         written.set(fontsize=7.5, color="#333a42", in_layout=False)
 
 
 _ANGLES = tuple(np.pi * k / 4 for k in (0, 1, 2, 7, 3, 4, 6, 5))
+
+
+def _box(x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def _overlap(box: tuple[float, float, float, float], taken: Sequence[tuple[float, float, float, float]]) -> float:
+    wide = (min(box[2], other[2]) - max(box[0], other[0]) for other in taken)
+    high = (min(box[3], other[3]) - max(box[1], other[1]) for other in taken)
+    return sum(max(w, 0.0) * max(h, 0.0) for w, h in zip(wide, high, strict=True))

@@ -1,21 +1,20 @@
 """Names beside the points of a figure, kept apart from each other and joined to their points by thin lines."""
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Box", "around", "overlap_of", "place_names"]
+from repsurgery.arrays import Matrix, Vector
 
-Box = tuple[float, float, float, float]
-"""Left, bottom, right and top, in points of paper."""
+__all__ = ["place_names"]
 
+_GAPS = (2.0, 6.0, 12.0, 20.0, 30.0, 42.0, 56.0)
+"""Distances between a marker and its name that are tried, in points of paper."""
+_DIRECTIONS = np.exp(2j * np.pi * np.arange(16) / 16)
 _FAR = 0.35
-"""The price of a point of distance, in square points of overlap."""
-_STEPS = 12
-"""At how many places the line from a point to its name is checked."""
+"""What distance costs, in square points of overlap."""
 _ROUNDS = 4
 """How often every name is placed again, with the others where they were."""
 
@@ -49,102 +48,67 @@ def place_names(
     Names of crowded points do not overlap (test_names_of_crowded_points_keep_apart).
     """
     scale = 72 / axis.get_figure().dpi
-    pixels, corners = (
+    centres, corners = (
         axis.transData.transform(np.asarray(places, dtype=np.float64).reshape(-1, 2)) * scale
         for places in (points, line)
     )
-    frame = axis.get_window_extent()
-    edges = (frame.x0 * scale, frame.y0 * scale, frame.x1 * scale, frame.y1 * scale)
-    markers = [_Marker(x, y, r) for (x, y), r in zip(pixels.tolist(), radii, strict=True)]
-    pieces = [_piece(start, end) for start, end in itertools.pairwise(corners)]
-    placed: dict[int, _Place] = {}
+    edges = np.asarray(axis.get_window_extent().extents).reshape(1, 4) * scale
+    markers = _around(centres, np.repeat(2 * np.asarray(radii)[:, None], 2, axis=1))
+    pieces = [np.r_[np.minimum(a, b) - 2, np.maximum(a, b) + 2] for a, b in itertools.pairwise(corners)]
+    offsets, boxes = np.zeros_like(centres), np.full_like(markers, np.nan)
     for _ in range(_ROUNDS):
-        for i, (marker, name) in enumerate(zip(markers, names, strict=True)):
-            others = [other.box for other in markers if other is not marker]
-            others += [*pieces, *(place.box for j, place in placed.items() if j != i)]
-            placed[i] = _best(marker, _extent(name, size), others, edges)
-    for i, place in placed.items():
-        _write(axis, names[i], points[i], place, radii[i], size)
+        for i, name in enumerate(names):
+            placed = np.delete(boxes, i, axis=0)
+            others = np.vstack([np.delete(markers, i, axis=0), *pieces, placed[~np.isnan(placed[:, 0])]])
+            extent = np.array([0.56 * size * len(name) + 2, 1.15 * size])
+            tried = _offsets(extent, radii[i])
+            offsets[i] = tried[np.argmin(_prices(centres[i], radii[i], tried, extent, others, edges))]
+            boxes[i] = _around(centres[i] + offsets[i], extent)
+    for name, point, offset, radius in zip(names, points, offsets.tolist(), radii, strict=True):
+        _write(axis, name, point, offset, radius, size)
 
 
-class _Marker(NamedTuple):
-    """The centre and the radius of a marker."""
-
-    x: float
-    y: float
-    radius: float
-
-    @property
-    def box(self) -> Box:
-        return around(self.x, self.y, 2 * self.radius, 2 * self.radius)
+def _offsets(extent: Vector, radius: float) -> Matrix:
+    """Return the centres (n, 2) of a name around its point that are tried, the nearest first."""
+    directions = np.stack([_DIRECTIONS.real, _DIRECTIONS.imag], axis=1)
+    beside = np.where(np.abs(directions) < 0.1, 0.0, np.sign(directions)) * extent / 2
+    return np.vstack([directions * (radius + gap) + beside for gap in _GAPS])
 
 
-class _Place(NamedTuple):
-    """Where a name may stand: its centre, counted from its point, and its box."""
+def _prices(centre: Vector, radius: float, offsets: Matrix, extent: Vector, others: Matrix, edges: Matrix) -> Vector:
+    """Return what is wrong with each place (n,): what it covers, is cut off, what its line crosses, its distance.
 
-    dx: float
-    dy: float
-    box: Box
-
-
-def _extent(name: str, size: float) -> tuple[float, float]:
-    return 0.56 * size * len(name) + 2, 1.15 * size
-
-
-def _piece(start: Any, end: Any) -> Box:
-    (left, low), (right, high) = np.minimum(start, end), np.maximum(start, end)
-    return left - 2, low - 2, right + 2, high + 2
-
-
-def _best(marker: _Marker, extent: tuple[float, float], others: Sequence[Box], edges: Box) -> _Place:
-    return min(_candidates(marker, *extent), key=lambda place: _price(place, marker, others, edges))
-
-
-def _candidates(marker: _Marker, width: float, height: float) -> Iterator[_Place]:
-    """Yield the places of a name around its marker, the nearest first."""
-    for gap in (2.0, 6.0, 12.0, 20.0, 30.0, 42.0, 56.0):
-        for step in range(16):
-            across, up = math.cos(math.pi * step / 8), math.sin(math.pi * step / 8)
-            dx = across * (marker.radius + gap) + _sign(across) * width / 2
-            dy = up * (marker.radius + gap) + _sign(up) * height / 2
-            yield _Place(dx, dy, around(marker.x + dx, marker.y + dy, width, height))
-
-
-def _sign(value: float) -> float:
-    return 0.0 if abs(value) < 0.1 else math.copysign(1.0, value)
-
-
-def _price(place: _Place, marker: _Marker, others: Sequence[Box], edges: Box) -> float:
-    """Return what is wrong with a place: the area that is covered or cut off, what its line crosses, and its distance.
-
-    A place may not be on its own marker, but the line to it begins there.
+    A name may not lie on its own marker, but the line to it begins there.
     """
-    left, bottom, right, top = place.box
-    cut = (right - left) * (top - bottom) - overlap_of(place.box, [edges])
-    across = max(abs(place.dx) - (right - left) / 2, 0.0)
-    up = max(abs(place.dy) - (top - bottom) / 2, 0.0)
-    far = max(math.hypot(across, up) - marker.radius, 0.0)
-    steps = (
-        around(marker.x + place.dx * t / _STEPS, marker.y + place.dy * t / _STEPS, 3, 3) for t in range(_STEPS + 1)
-    )
-    crossed = sum(overlap_of(step, others) for step in steps)
-    return 4 * overlap_of(place.box, [marker.box, *others]) + 4 * cut + crossed + _FAR * far * math.sqrt(far)
+    boxes = _around(centre + offsets, extent)
+    own = _around(centre[None], np.full(2, 2 * radius))
+    covered = _overlaps(boxes, np.vstack([own, others]))
+    cut = extent.prod() - _overlaps(boxes, edges)
+    steps = np.linspace(0, 1, 13)[:, None, None] * offsets
+    crossed = _overlaps(_around(centre + steps.reshape(-1, 2), np.full(2, 3.0)), others).reshape(len(steps), -1).sum(0)
+    outside = np.maximum(np.abs(offsets) - extent / 2, 0)
+    far = np.maximum(np.hypot(outside[:, 0], outside[:, 1]) - radius, 0)
+    prices: Vector = 4 * covered + 4 * cut + crossed + _FAR * far**1.5
+    return prices
 
 
-def _write(axis: Any, name: str, point: tuple[float, float], place: _Place, radius: float, size: float) -> None:
+def _around(centres: Matrix, extents: Matrix) -> Matrix:
+    """Return left, bottom, right and top (n, 4) of boxes."""
+    return np.concatenate([centres - extents / 2, centres + extents / 2], axis=-1)
+
+
+def _overlaps(boxes: Matrix, others: Matrix) -> Vector:
+    """Return the area (n,) that each box shares with all others together."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    areas: Vector = np.maximum(high - low, 0).prod(axis=2).sum(axis=1)
+    return areas
+
+
+def _write(
+    axis: Any, name: str, point: tuple[float, float], offset: Sequence[float], radius: float, size: float
+) -> None:
     line = {"arrowstyle": "-", "color": "#8a939d", "linewidth": 0.6, "shrinkA": 0, "shrinkB": radius}
-    beside = {"xytext": (place.dx, place.dy), "textcoords": "offset points", "ha": "center", "va": "center"}
+    beside = {"xytext": tuple(offset), "textcoords": "offset points", "ha": "center", "va": "center"}
     written = axis.annotate(name, point, arrowprops=line, zorder=6, **beside)
     written.set(fontsize=size, color="#20262d", in_layout=False)
-
-
-def around(x: float, y: float, width: float, height: float) -> Box:
-    """Return the box of that size around a centre."""
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
-
-
-def overlap_of(box: Box, taken: Sequence[Box]) -> float:
-    """Return the summed area that a box shares with others."""
-    wide = (min(box[2], other[2]) - max(box[0], other[0]) for other in taken)
-    high = (min(box[3], other[3]) - max(box[1], other[1]) for other in taken)
-    return sum(max(w, 0.0) * max(h, 0.0) for w, h in zip(wide, high, strict=True))

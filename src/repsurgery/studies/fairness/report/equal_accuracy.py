@@ -51,14 +51,14 @@ def gap_at(points: Sequence[Point], accuracy: float) -> float | None:
 
 def curves(record: StudyRecord, setting: Setting) -> dict[str, list[Point]]:
     """Return the points of each method, the base first among them; empty without rows of a post-processing."""
-    keys = [measured_as(record, "accuracy"), measured_as(record, "tpr_gap")]
-    measured = [r for r in setting.methods if all(key in r.measures for key in keys)]
+    accuracy, gap = measured_as(record, "accuracy"), measured_as(record, "tpr_gap")
+    measured = [r for r in setting.methods if {accuracy, gap} <= r.measures.keys()]
     base = setting.method("base")
     if base not in measured or not any(map(is_sweep, measured)):
         return {}
     found: dict[str, list[Point]] = {}
     for result in measured:
-        point = Point(*(result.measures[key].value for key in keys), result.method)
+        point = Point(result.measures[accuracy].value, result.measures[gap].value, result.method)
         if result is base:
             start = point
         else:

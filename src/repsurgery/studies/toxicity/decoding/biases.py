@@ -76,6 +76,7 @@ class BiasTuned:
     In the first pass of the last token the vectors are zero, so it is the pass of the unchanged model too. Adam's first
     step is -lr g / (|g| + ε): each number of each vector moves by lr against the sign of its gradient. The second pass
     has the tuned vectors; its keys and values are dropped. A row's vectors depend on that row alone.
+    The soft token is passed without vectors.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ class BiasTuned:
     def tuned(self, tokens: torch.Tensor) -> tuple[Passed, Biases]:
         """Return what the last token (n,) gives in the unchanged model, and the tuned biases for it."""
         biases = Biases(self._sites)
-        with torch.enable_grad():  # type: ignore[no-untyped-call]  # torch does not annotate it
+        with torch.enable_grad():
             with biases.added():
                 seen = self._ahead.last(tokens, self._ahead.past)
             clean = seen.detached()

@@ -1,14 +1,12 @@
 """`Head`: the linear classifier of mean final states that PPLM and UDDIA follow, and how it is fitted."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from repsurgery import lm
-from repsurgery.errors import ParameterError
 from repsurgery.files import Contents
 from repsurgery.lm.batching import context_length
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
@@ -54,8 +52,6 @@ def head_part(context: GeneratorContext, texts: int) -> Part:
     ----------
     Interrupted reading continues where it stopped (test_an_interrupted_head_continues).
     """
-    if texts < 2:
-        raise ParameterError(f"texts is {texts}; the head needs at least 2 texts of each label.")
 
     def make(workshop: Workshop) -> Made:
         from sklearn.linear_model import LogisticRegression  # slow to import, and only needed where no head is stored
@@ -64,12 +60,12 @@ def head_part(context: GeneratorContext, texts: int) -> Part:
         X, is_target = _means(context, context.texts.fitted, texts, workshop)
         model = LogisticRegression(max_iter=1000).fit(X, is_target)
         facts: dict[str, Any] = {"texts": len(X), "held_out_auc": None}
-        if all(context.texts.held_out.values()):
+        if all(context.texts.held_out.get(label) for label in (context.spec.source, context.spec.target)):
             H, held_out = _means(context, context.texts.held_out, texts, workshop)
             facts["held_out_auc"] = round(float(roc_auc_score(held_out, model.decision_function(H))), 4)
-        return facts, {"weight": model.coef_[0].astype(np.float32), "bias": np.float32(model.intercept_[0])[None]}
+        return facts, {"weight": model.coef_[0].astype(np.float32), "bias": model.intercept_.astype(np.float32)}
 
-    return Part("head", make, {"part": "head", "texts": texts, "longest": LONGEST})
+    return Part("head", make, {"texts": texts, "longest": LONGEST})
 
 
 def _means(context: GeneratorContext, by_label: dict[str, list[str]], most: int, workshop: Workshop) -> tuple[Any, Any]:
@@ -85,6 +81,6 @@ def _means(context: GeneratorContext, by_label: dict[str, list[str]], most: int,
         pooling="mean",
         max_length=longest,
         progress=workshop.progress,
-        work_dir=Path(workshop.state).parent / "means",
+        work_dir=workshop.state.parent / "means",
     )
     return means, is_target

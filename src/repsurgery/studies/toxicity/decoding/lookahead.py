@@ -131,8 +131,8 @@ def fused(changed: torch.Tensor, clean: torch.Tensor, share: float) -> torch.Ten
 def _keys_and_values(cache: Any, model: Any) -> KeysAndValues:
     if not is_plain_cache(cache):
         raise ModelError(
-            f"The cache of {type(unwrapped(model)).__name__} is more than keys and values of every position: it has "
-            "sliding windows or recurrent states, so it can be neither changed nor kept beside a changed one. Use a "
-            "model with full attention in every block."
+            f"{type(unwrapped(model)).__name__} keeps something else than keys and values of every position: it has "
+            "sliding windows or recurrent states. This method changes keys and values one by one, so use a model with "
+            "full attention in every block."
         )
     return [(layer.keys, layer.values) for layer in cache.layers]

@@ -78,9 +78,13 @@ class Rival(TextGenerator):
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens that continue each row, drawn with the noise of its key."""
+        return self.drawn_by(self.decoder(), rows, keys)
+
+    def drawn_by(self, decoder: Decoder, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
+        """Return the tokens that ``decoder`` draws after each row, under the study's sampling."""
         spec = self.context.spec
         return sample(
-            self.decoder(),
+            decoder,
             rows,
             keys,
             tokens=spec.tokens,

@@ -15,7 +15,7 @@ from repsurgery.studies.toxicity.decoding.module_hooks import head_sites, hooked
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.generators import GENERATORS
 
-__all__ = ["DeStein", "last_eight", "prefixed", "turned"]
+__all__ = ["DeStein", "DeSteinPerHead", "last_eight", "prefixed", "turned"]
 
 PREFIXES = {
     "toxic": "abusive, harmful, negative, obscene, racist, rude and toxic",
@@ -31,9 +31,10 @@ class DeStein(ActivationRival):
     d is the sum over pairs of source state minus target state, where a text's state is the mean over its last eight
     tokens, and each text follows a prefix that describes its label. The result of each head is scaled to length 1, and
     then all heads of the block together to the length that they had. As released, this gives the heads of a block
-    equal lengths, so that even a small ``alpha`` changes the model; only 0 leaves it as it is. The release also
-    multiplies d by 1 + the accuracy of a probe per head, which cancels when d is scaled to length 1, so that no probe
-    is trained here. It generates its pairs with the model; here they are labelled texts in their seeded order.
+    equal lengths, so that even a small ``alpha`` changes the model; only 0 leaves it as it is. `DeSteinPerHead` has no
+    such jump. The release also multiplies d by 1 + the accuracy of a probe per head, which cancels when d is scaled to
+    length 1, so that no probe is trained here. It generates its pairs with the model; here they are labelled texts in
+    their seeded order.
 
     Options: ``alpha``; ``texts``, the number of pairs.
 
@@ -45,6 +46,7 @@ class DeStein(ActivationRival):
 
     options: ClassVar = {"alpha": 0.45, "texts": 20}
     dial: ClassVar[str] = "alpha"
+    together: ClassVar[bool] = True
 
     def parts(self) -> Mapping[str, Part]:
         """Return the direction of every block's heads."""
@@ -53,11 +55,9 @@ class DeStein(ActivationRival):
     def changed(self, strength: float) -> AbstractContextManager[Any]:
         """Return the block in which every head is turned."""
         directions, heads = self.part("directions").arrays, int(text_config(unwrapped(self.model)).num_attention_heads)
-        turn = {
-            site: partial(turned, direction=torch.tensor(directions[site.name]), heads=heads, alpha=strength)
-            for site in head_sites(self.model, method="DeStein")
-        }
-        return hooked(turn)
+        turn = partial(turned, heads=heads, alpha=strength, together=self.together)
+        sites = head_sites(self.model, method="DeStein")
+        return hooked({site: partial(turn, direction=torch.tensor(directions[site.name])) for site in sites})
 
     def _directions(self, workshop: Workshop) -> Made:
         sites = head_sites(self.model, method="DeStein")
@@ -66,6 +66,19 @@ class DeStein(ActivationRival):
         texts = [prefixed(text, spec.source) for text in source] + [prefixed(text, spec.target) for text in target]
         states, n = self.states(texts, sites, last_eight, workshop), len(source)
         return {"texts": n}, {name: (X[:n] - X[n:]).sum(axis=0) for name, X in states.items()}
+
+
+@GENERATORS.register("destein-per-head")
+class DeSteinPerHead(DeStein):
+    """DeStein where each head keeps its own length, so that the model changes continuously with ``alpha``.
+
+    Guarantees
+    ----------
+    The length of every head is kept (test_each_head_can_keep_its_length).
+    A small ``alpha`` changes the model little (test_only_as_released_does_a_small_alpha_matter).
+    """
+
+    together: ClassVar[bool] = False
 
 
 def prefixed(text: str, label: str) -> str:
@@ -80,13 +93,22 @@ def last_eight(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (state.float() * chosen).sum(dim=1) / chosen.sum(dim=1)
 
 
-def turned(state: torch.Tensor, direction: torch.Tensor, heads: int, alpha: float) -> torch.Tensor:
-    """Return states (..., d) with each of the ``heads`` slices turned away from that slice of ``direction`` (d,)."""
+def turned(state: torch.Tensor, direction: torch.Tensor, *, heads: int, alpha: float, together: bool) -> torch.Tensor:
+    """Return states (..., d) with each of the ``heads`` slices turned away from that slice of ``direction`` (d,).
+
+    Parameters
+    ----------
+    together : bool
+        Whether the slices get equal lengths and together keep theirs; otherwise each slice keeps its own.
+    """
+    length = partial(torch.linalg.vector_norm, dim=-1, keepdim=True)
     x = state.float().reshape(*state.shape[:-1], heads, -1)
     d = normalize(direction.to(x.device).reshape(heads, -1), dim=-1)
     unit = normalize(x, dim=-1)
     cosine = (unit * d).sum(dim=-1, keepdim=True)
-    heads_turned = normalize(unit - alpha * (1 + cosine.clamp(min=0)) * d, dim=-1)
-    length = torch.linalg.vector_norm(state.float(), dim=-1, keepdim=True)
-    together: torch.Tensor = normalize(heads_turned.reshape(state.shape), dim=-1) * length
-    return together.to(state.dtype)
+    new = normalize(unit - alpha * (1 + cosine.clamp(min=0)) * d, dim=-1)
+    if together:
+        y: torch.Tensor = normalize(new.reshape(state.shape), dim=-1) * length(state.float())
+    else:
+        y = (new * length(x)).reshape(state.shape)
+    return y.to(state.dtype)

@@ -1,17 +1,19 @@
 """PPLM: move the cached keys and values towards what a linear head calls the target (Dathathri et al., 2020)."""
 
+import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from repsurgery.lm.batching import entry_device
 from repsurgery.studies.toxicity.decoding.head import Head, head_part
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.lookahead import KeysAndValues, Lookahead, Passed, fused
 from repsurgery.studies.toxicity.decoding.parts import Part
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["Perturbed", "Pplm", "unit_gradients"]
 
@@ -23,28 +25,34 @@ TINY = 1e-15
 class Pplm(Rival):
     """Draw each token after ``iterations`` gradient steps on the keys and values of the text before it.
 
-    Options
-    -------
-    step : float
-        The norm of each step on one block's keys and values of one row.
-    iterations : int
-    fusion : float
-        The exponent of the perturbed distribution p in p^fusion u^(1 - fusion), where u is the unchanged model's.
-    kl : float
-        The weight of KL(p ‖ u) in the loss.
-    texts : int
-        Labelled texts of each label to which the head is fitted.
-    share : float
-        The share of the study's prompts that are continued.
+    Attributes
+    ----------
+    options
+        Each of the ``iterations`` moves the keys and values of one block and row by ``step``, along the gradient of the
+        head's loss plus ``kl`` times KL(p ‖ u). The perturbed distribution p and the unchanged u are combined as
+        p^fusion u^(1 - fusion). The head is fitted to ``texts`` texts of each label, and the first ``share`` of the
+        prompts are continued.
+
+    Notes
+    -----
+    Every gradient is divided by its norm, however small it is. Where the head is certain already, its direction is
+    that of rounding errors, so that in float32 a long text may depend on its batch.
 
     Guarantees
     ----------
-    With ``step=0`` it writes what the base writes (test_strength_zero_is_the_base).
+    With ``step=0`` it writes what the base writes (test_without_a_step_the_texts_are_those_of_the_base).
+    A row's logits are those of the row alone (test_a_row_is_moved_as_if_it_were_alone).
+    The first step is that of the formula without a cache (test_two_tokens_by_hand).
     """
 
     options: ClassVar = {"step": 0.2, "iterations": 10, "fusion": 0.9, "kl": 0.01, "texts": 1000, "share": 0.1}
     needs: ClassVar[str] = "labelled texts; a linear head; gradients"
     batch_size: ClassVar[int] = 50
+
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        at_least_0 = dict.fromkeys(("step", "iterations", "kl"), (0, math.inf))
+        check_limits(name, options, {**at_least_0, "fusion": (0, 1), "texts": (2, math.inf)})
 
     def parts(self) -> Mapping[str, Part]:
         """Return the head."""
@@ -92,7 +100,7 @@ class Perturbed:
         """
         past, log_u = self._past, clean.logits.log_softmax(dim=-1)
         for _ in range(self._rival.chosen["iterations"]):
-            with torch.enable_grad():  # type: ignore[no-untyped-call]  # torch does not annotate it
+            with torch.enable_grad():
                 past = [(k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in past]
                 seen = self._ahead.last(tokens, past)
                 log_p = seen.logits.log_softmax(dim=-1)

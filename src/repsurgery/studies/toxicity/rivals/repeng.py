@@ -27,8 +27,9 @@ class Repeng(ActivationRival):
     repeng pairs texts, takes the states of their last tokens after each block, and computes the first principal
     component of the differences target − source (method ``pca_diff``; PCA centres them). The vector points to the
     side on which most targets exceed their sources. It has length 1 and is multiplied by the coefficient alone,
-    whatever the length of the model's states: ``strength=1`` is repeng's default coefficient. Here the pairs are
-    labelled texts in their seeded order, whereas repeng's own examples pair texts that differ in one word. Centring
+    whatever the length of the model's states: ``strength=1`` is repeng's default coefficient. In SmolLM2-135M the
+    states after those blocks have lengths of 150 to 540, so that it takes a larger one to change much. Here the pairs
+    are labelled texts in their seeded order, whereas repeng's own examples pair texts that differ in one word. Centring
     removes what all pairs have in common, so that of unrelated texts the vector shows mostly what varies most.
 
     Options: ``strength``; ``texts``, the number of pairs; ``layers``, the number of blocks that are changed, or 0 for

@@ -50,7 +50,7 @@ class SelfDebias(Rival):
     """
 
     options: ClassVar[Mapping[str, str | int | float]] = {"decay": 50.0, "floor": 0.01, "attributes": "severe"}
-    needs: ClassVar[str] = "nothing but the source label"
+    needs: ClassVar[str] = "a word for the source"
 
     def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
         super().__init__(name, context, **options)

@@ -1,24 +1,26 @@
-"""UDDIA: bias vectors tuned at every token, and unlikely texts written again (Yang et al., 2023)."""
+"""UDDIA: biases tuned at every token, and texts written again that the base finds unlikely (Yang et al., 2023)."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from repsurgery.checkpoint import digest
-from repsurgery.errors import DataError, ParameterError
-from repsurgery.lm.batching import Tokens, entry_device, evaluating, map_batches, pad_id
+from repsurgery.errors import DataError
+from repsurgery.lm.batching import Tokens, entry_device, evaluating, map_batches
 from repsurgery.lm.generate.sampling import sample_key
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.studies.toxicity.decoding.biases import BiasTuned, biased_sites, count_blocks
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.head import Head, head_part
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.lookahead import Lookahead
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
-from repsurgery.studies.toxicity.decoding.sampler import sample
 from repsurgery.studies.toxicity.decoding.watched import Watched
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["Uddia"]
 
@@ -37,26 +39,30 @@ class Uddia(Rival):
     and with new noise, until one passes or no block is left; then the try with the lowest perplexity is kept. This is
     sampling with rejection: it lowers the perplexity by itself, so the tries are counted as extra passes.
 
-    Options
-    -------
-    lr : float
-        The step of each bias. With 0 nothing is written again either, since no block could be to blame.
-    layers : int
-        The last blocks whose linear layers get biases, beside the final norm; 0 means half of the blocks.
-    fewer : int
-        How many blocks less each new try has.
-    threshold : float
-        The perplexity above which a text is written again; 0 means the 60th percentile of the base's own texts.
-    fusion : float
-        The exponent of the tuned distribution p in p^fusion u^(1 - fusion).
-    texts : int
-        Labelled texts of each label to which the head is fitted.
-    share : float
-        The share of the study's prompts that are continued.
+    Attributes
+    ----------
+    options
+        ``lr`` is the step of each bias; with 0 nothing is written again either, since no bias is to blame. Biases are
+        added to the linear layers of the last ``layers`` blocks and to the final norm; 0 means half of the blocks.
+        Each new try has ``fewer`` blocks less. A ``threshold`` of 0 means the 60th percentile of the perplexities of
+        the base's own texts. The distribution p with biases and u without are combined as p^fusion u^(1 - fusion).
+        The head is fitted to ``texts`` texts of each label, and the first ``share`` of the prompts are continued.
+
+    Notes
+    -----
+    A text that was written t times has taken 3 t - 1 extra passes per token: each token is passed without biases, as a
+    soft token, and with biases. Backward passes are not counted.
+
+    The authors' code differs in two points. Its biases also act on the soft token, which changes little: after ten
+    prompts that invite insults, SmolLM2's mass of twenty rude words fell from .10 to .0003 instead of .0004. It also
+    tunes the biases of the norms in the blocks; the same step then moves SmolLM2's distribution twice as far from the
+    base (KL 5.0 instead of 2.4 nats), so they are left out.
 
     Guarantees
     ----------
-    With ``lr=0`` it writes what the base writes (test_strength_zero_is_the_base).
+    With ``lr=0`` it writes what the base writes (test_without_a_step_the_texts_are_those_of_the_base).
+    Only what exceeds the threshold is written again (test_only_rows_above_the_threshold_are_written_again).
+    The best try is kept where none passes (test_the_best_try_is_kept).
     """
 
     options: ClassVar = {
@@ -68,19 +74,13 @@ class Uddia(Rival):
         "texts": 1000,
         "share": 0.1,
     }
-    needs: ClassVar[str] = "labelled texts; a linear head; gradients; several tries"
+    needs: ClassVar[str] = "labelled texts; a linear head; gradients; tries"
     batch_size: ClassVar[int] = 50
 
-    def __init__(self, name: str, context: Any, **options: Any) -> None:
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
         super().__init__(name, context, **options)
-        if self.chosen["fewer"] < 1:
-            raise ParameterError(f"fewer is {self.chosen['fewer']}; each new try must have at least 1 block less.")
-        self.tries = self.first_tries = 0
-
-    @property
-    def mean_tries(self) -> float:
-        """How often a text was written, on average; 0 before the first."""
-        return self.tries / self.first_tries if self.first_tries else 0.0
+        at_least_0 = dict.fromkeys(("lr", "layers", "threshold"), (0, math.inf))
+        check_limits(name, options, {**at_least_0, "fewer": (1, math.inf), "fusion": (0, 1), "texts": (2, math.inf)})
 
     def parts(self) -> Mapping[str, Part]:
         """Return the head, and the threshold unless it is given."""
@@ -89,48 +89,29 @@ class Uddia(Rival):
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the first try of each row that passes, or its best one."""
-        layers = self.chosen["layers"] or max(1, count_blocks(self.model) // 2)
+        layers = self.chosen["layers"] or max(1, count_blocks(unwrapped(self.model)) // 2)
         threshold = self.chosen["threshold"] or float(self.part("threshold").arrays["threshold"][0])
         best: dict[int, tuple[float, Tokens]] = {}
         waiting, tries = list(range(len(rows))), 0
         while waiting and layers > 0:
-            drawn = self._drawn([rows[i] for i in waiting], [_key_of_try(keys[i], tries) for i in waiting], layers)
+            drawn = self._tries([rows[i] for i in waiting], [_key_of_try(keys[i], tries) for i in waiting], layers)
             best |= {i: min(best.get(i, new), new) for i, new in zip(waiting, drawn, strict=True)}
-            self._count(drawn, first=not tries)
-            if not self.chosen["lr"]:
-                break
-            waiting = [i for i in waiting if best[i][0] > threshold]
+            steps = sum(len(tokens) for _, tokens in drawn)
+            self.count_passes((PASSES if tries else PASSES - 1) * steps)
+            waiting = [i for i in waiting if best[i][0] > threshold and self.chosen["lr"]]
             tries, layers = tries + 1, layers - self.chosen["fewer"]
         return [best[i][1] for i in range(len(rows))]
 
-    def _drawn(self, rows: Sequence[Tokens], keys: Sequence[bytes], layers: int) -> list[tuple[float, Tokens]]:
-        """Return the perplexity and the tokens of one try for each row; with no ``layers``, of the base."""
-        if layers:
-            ahead = Lookahead(self.model, Head.of(self.part("head"), entry_device(self.model)))
-            sites = biased_sites(self.model, layers)
-            tuned = BiasTuned(ahead, sites, lr=self.chosen["lr"], fusion=self.chosen["fusion"])
-            decoder = Watched(tuned, lambda _: tuned.clean)
-        else:
-            decoder = Watched(CachedModel(self.model))
-        spec = self.context.spec
-        drawn = sample(
-            decoder,
-            rows,
-            keys,
-            tokens=spec.tokens,
-            ends=self._ends,
-            padding=pad_id(self.model, self.tokenizer),
-            top_p=self.top_p,
-            temperature=float(spec.temperature),
-            device=entry_device(self.model),
-        )
-        return list(zip(decoder.perplexities(drawn, self._ends), drawn, strict=True))
+    def _tries(self, rows: Sequence[Tokens], keys: Sequence[bytes], layers: int) -> list[tuple[float, Tokens]]:
+        """Return the perplexity and the tokens of one try for each row."""
+        ahead = Lookahead(self.model, Head.of(self.part("head"), entry_device(self.model)))
+        sites = biased_sites(unwrapped(self.model), layers)
+        tuned = BiasTuned(ahead, sites, lr=self.chosen["lr"], fusion=self.chosen["fusion"])
+        return self._measured(Watched(tuned, lambda _: tuned.clean), rows, keys)
 
-    def _count(self, drawn: list[tuple[float, Tokens]], *, first: bool) -> None:
-        self.tries += len(drawn)
-        self.first_tries += len(drawn) if first else 0
-        steps = sum(len(tokens) for _, tokens in drawn)
-        self.count_passes((PASSES - first) * steps)
+    def _measured(self, decoder: Watched, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[tuple[float, Tokens]]:
+        drawn = self.drawn_by(decoder, rows, keys)
+        return list(zip(decoder.perplexities(drawn, self._ends), drawn, strict=True))
 
     def _threshold(self) -> Part:
         spec, prompts = self.context.spec, list(self.context.texts.training.texts[:PROMPTS])
@@ -144,7 +125,8 @@ class Uddia(Rival):
             rows, keys = self.encode(prompts), [sample_key(spec.seed, prompt, 0, 0) for prompt in prompts]
 
             def run(batch: list[int]) -> list[float]:
-                return [value for value, _ in self._drawn([rows[i] for i in batch], [keys[i] for i in batch], 0)]
+                own = Watched(CachedModel(self.model))
+                return [p for p, _ in self._measured(own, [rows[i] for i in batch], [keys[i] for i in batch])]
 
             with evaluating(self.model):
                 lengths = list(map(len, rows))
