@@ -158,8 +158,8 @@ class Study:
 
     def trained(self) -> dict[str, Spent]:
         """Let every rival train its parts, and return what they cost."""
-        contexts = ((name, line.make(self.context(self.pair[0]))) for name, line in self.rivals().items())
-        return {name: trained(one, self.work / "costs", progress=self.progress) for name, one in contexts}
+        made = ((name, line.make(self.context(self.pair[0]))) for name, line in self.rivals().items())
+        return {name: trained(one, self.work / "costs", progress=self.progress) for name, one in made}
 
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
         """Let every generator continue its prompts: the base first, then the lines of the specification."""

@@ -85,7 +85,7 @@ def against_tables(record: ToxicityRecord) -> list[Table]:
         return []
     names = short_names(record.configurations)
     name = names[best.name] if best.choices["method"] != "tuned" else "tuned"
-    return [_short_table(record, rows, names, name, best.name), _full_table(record, rows, name, best.name)]
+    return [_short_table(record, rows, names, name, best.name), _full_table(record, rows, names, name, best.name)]
 
 
 def _short_table(record: ToxicityRecord, rows: list[Compared], names: Mapping[str, str], best: str, line: str) -> Table:
@@ -111,10 +111,10 @@ def _marked(names: Mapping[str, str], row: Compared) -> str:
     return names[row.row.name] + ("†" if row.perplexity is not None and row.perplexity > 0 else "")
 
 
-def _full_table(record: ToxicityRecord, rows: list[Compared], best: str, line: str) -> Table:
+def _full_table(record: ToxicityRecord, rows: list[Compared], names: Mapping[str, str], best: str, line: str) -> Table:
     shown = tuple(
         (
-            row.row.name,
+            names[row.row.name],
             str(row.prompts or "–"),
             *(_verdict(row, scorer, best) for scorer in record.scorers),
             "–" if row.perplexity is None else quantity(Estimate(row.perplexity), signed=True),

@@ -6,7 +6,7 @@ from typing import Any
 from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.rivals import TUNED
+from repsurgery.studies.toxicity.report.rivals import TUNED, short_names
 from repsurgery.studies.toxicity.report.side_by_side import sides
 
 __all__ = ["needs_table", "passes_per_token"]
@@ -21,7 +21,8 @@ _FITS = {
 
 def needs_table(record: ToxicityRecord) -> Table | None:
     """Return what each row needs, in the order of the table of all methods; None if the record says nothing."""
-    names: list[Column[Configured]] = [Column("method", lambda c: c.name), Column("needs", _needs)]
+    short = short_names(record.configurations)
+    names: list[Column[Configured]] = [Column("method", lambda c: short[c.name]), Column("needs", _needs)]
     columns: list[Column[Configured]] = [
         Column("cost per token", lambda c: "–" if c.cost_per_token is None else f"{number(c.cost_per_token)}×"),
         Column("extra passes per token", lambda c: number(passes_per_token(c))),

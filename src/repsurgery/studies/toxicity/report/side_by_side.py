@@ -9,7 +9,14 @@ from repsurgery.studies.common.report.tables import Column, Measure, Table, tabl
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_published_concept
 from repsurgery.studies.toxicity.report.columns import EMT, PROBABILITY, WORD_PERPLEXITY, leading, measure_named
 from repsurgery.studies.toxicity.report.published import counterpart, printed
-from repsurgery.studies.toxicity.report.rivals import TUNED, fluency_judge, is_rival, prompts_of, unseen_scorer
+from repsurgery.studies.toxicity.report.rivals import (
+    TUNED,
+    fluency_judge,
+    is_rival,
+    prompts_of,
+    short_names,
+    unseen_scorer,
+)
 
 __all__ = ["NOT_PUBLISHED", "Side", "side_by_side", "sides"]
 
@@ -74,9 +81,10 @@ def side_by_side(record: ToxicityRecord) -> Table | None:
         *([measure] for measure in (perplexity, *(measure_named(f"distinct.{n}", "") for n in (1, 2, 3)))),
         *([[wikitext]] if any(wikitext.key in c.measures for c in record.configurations) else []),
     ]
+    short = short_names(record.configurations)
     names: list[Column[Side]] = [
         Column("in the paper", lambda side: "–" if side.paper is None else side.paper.name),
-        Column("measured", lambda side: "–" if side.ours is None else side.ours.name),
+        Column("measured", lambda side: "–" if side.ours is None else short[side.ours.name]),
     ]
     columns = [
         Column("prompts", lambda side: "–" if side.ours is None else word(prompts_of(record, side.ours))),
@@ -89,17 +97,18 @@ def side_by_side(record: ToxicityRecord) -> Table | None:
 
 
 def _columns(group: Sequence[Measure], scorers: Sequence[str]) -> Iterator[Column[Side]]:
-    """Yield the measured figure by each scorer, then the published one; a measure without scorer has one column."""
-    for measure, scorer in zip(group, scorers, strict=False):
+    """Yield the measure by each scorer, the first with the published figure; one without scorer has one column."""
+    for i, (measure, scorer) in enumerate(zip(group, scorers, strict=False)):
         named = f"{measure.heading}, {scorer}" if len(group) > 1 else measure.heading
-        yield Column(named, _measured(measure), measure)
-    yield Column("published", lambda side: "–" if side.paper is None else printed(side.paper, group[0]))
+        yield Column(named, _cell(measure, published=i == 0), measure)
 
 
-def _measured(measure: Measure) -> Callable[[Side], str]:
+def _cell(measure: Measure, *, published: bool) -> Callable[[Side], str]:
     def cell(side: Side) -> str:
         estimate = None if side.ours is None else side.ours.measures.get(measure.key)
-        return formatted(estimate, measure.format, interval=False)
+        measured = formatted(estimate, measure.format, interval=False)
+        figure = "–" if side.paper is None or not published else printed(side.paper, measure)
+        return measured if figure == "–" else f"{measured} ({figure})"
 
     return cell
 
@@ -120,11 +129,11 @@ def _caption(record: ToxicityRecord, judge: str, scorers: Sequence[str]) -> str:
         )
     if is_published_concept(record.spec):
         sentences += [
-            "A 'published' column repeats the paper's figure for the measure to its left.",
+            "In brackets: the figure of the paper.",
             published().sources["toxicity"],
             published().notes["toxicity"],
             "Our rows have another model, other scorers and fewer prompts, so only directions compare: which of two "
             "methods has the lower figure. Beside a row of the paper stands our configuration whose choices are "
-            "nearest; '–' means not in the paper, or not measured.",
+            "nearest; '–' means not in the paper, or not measured. The table 'Toxicity' gives every line in full.",
         ]
     return " ".join(sentences)
