@@ -56,7 +56,8 @@ class CachedModel:
             else:
                 output.past_key_values.batch_select_indices(index)
         self.cache, self.rows = output.past_key_values, index
-        return output.logits[:, -1].float()[index]
+        logits: torch.Tensor = output.logits[:, -1].float()[index]
+        return logits
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, vocabulary) after one more token (n,) of each row."""
