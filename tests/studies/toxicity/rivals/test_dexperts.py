@@ -1,17 +1,16 @@
 """DExperts adds what the expert says beyond the anti-expert, and nothing outside the base's nucleus."""
 
-import numpy as np
+from functools import partial
+
 import pytest
 import torch
 
 from repsurgery.errors import DataError, TextError
 from repsurgery.studies.toxicity.decoding import adapters
 from repsurgery.studies.toxicity.rivals.dexperts import ensemble
-from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import PROMPTS, base, rival, rows, tiny_context
+from tests.studies.toxicity.rivals.contexts import PROMPTS, base, rival, rows, share_of_target, taught_context
 
-LINE = "dexperts tokens=600"
-TARGET = [f"w{i}" for i in range(30, 40)]
+LINE = "dexperts tokens=480"
 
 
 @pytest.fixture
@@ -19,16 +18,7 @@ def taught(monkeypatch, tmp_path):
     """A context whose texts differ, and a learning rate with which a tiny model learns them in a few steps."""
     monkeypatch.setattr(adapters, "LEARNING_RATE", 0.03)
     monkeypatch.setattr(adapters, "BLOCK", 16)
-    rng = np.random.default_rng(0)
-
-    def context(family="llama", **differences):
-        made = tiny_context(model=tiny_model(family), work=tmp_path, **differences)
-        words = {made.spec.source: [f"w{i}" for i in range(10)], made.spec.target: TARGET}
-        for label, chosen in words.items():
-            made.texts.fitted[label] = [" ".join(rng.choice(chosen, size=12)) for _ in range(60)]
-        return made
-
-    return context
+    return partial(taught_context, work=tmp_path)
 
 
 def test_two_tokens_by_hand():
@@ -48,12 +38,6 @@ def test_strength_zero_is_the_base(taught, family):
     expected = rows(base(context))
     assert rows(rival(f"{LINE} alpha=0", context)) == expected
     assert rows(rival(LINE, context)) != expected
-
-
-def share_of_target(generator):
-    texts = [c.text.split() for row in generator.generate(PROMPTS, range(40)) for c in row]
-    words = [word for text in texts for word in text]
-    return sum(word in TARGET for word in words) / len(words)
 
 
 def test_more_alpha_gives_more_of_the_target(taught):
@@ -78,11 +62,11 @@ def test_both_adapters_are_made_once_and_the_model_is_left_alone(taught):
     expected = rows(first)
     assert first.training_seconds > 0 and first.cost.extra_passes > 0
     assert {name: part.header["tokens"] for name, part in first.known_parts().items()} == {
-        "expert": 592,
-        "anti-expert": 592,
+        "expert": 480,
+        "anti-expert": 480,
     }
     stored = {path: path.stat().st_mtime_ns for path in (context.work / "rivals").iterdir()}
-    assert rows(rival("dexperts alpha=2 tokens=600", context)) == expected
+    assert rows(rival("dexperts alpha=2 tokens=480", context)) == expected
     assert {path: path.stat().st_mtime_ns for path in (context.work / "rivals").iterdir()} == stored
     for name, parameter in context.model.named_parameters():
         assert torch.equal(parameter, before[name][0]) and parameter.requires_grad == before[name][1]
