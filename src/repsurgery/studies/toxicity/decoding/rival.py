@@ -33,6 +33,8 @@ class Rival(TextGenerator):
         Whether the method is the study's model under `applied`, so that documents have a likelihood under it.
     batch_size : int
         Continuations that are written at once.
+    extra_passes : float
+        Forward passes of one row for each new token, beyond the one that every token takes.
 
     Guarantees
     ----------
@@ -43,6 +45,7 @@ class Rival(TextGenerator):
     needs: ClassVar[str] = ""
     changes_model: ClassVar[bool] = False
     batch_size: ClassVar[int] = 100
+    extra_passes: float = 0.0
 
     @property
     def model(self) -> Any:
@@ -112,11 +115,12 @@ class Rival(TextGenerator):
             lengths = [len(rows[i]) for i, *_ in items]
             drawn = map_batches(lengths, run, batch_size=self.batch_size, progress=False, label=self.name)
         written = sum(len(c.tokens) + c.finished for c in drawn)
-        self.cost += Cost(tokens_read=sum(map(len, rows)), tokens_written=written)
+        passes = self.extra_passes * written
+        self.cost += Cost(tokens_read=sum(map(len, rows)), tokens_written=written, extra_passes=passes)
         return [drawn[i : i + len(seeds)] for i in range(0, len(drawn), len(seeds))]
 
     def count_passes(self, passes: float) -> None:
-        """Note forward passes of one row beyond the one that every new token takes."""
+        """Note further forward passes, where `extra_passes` is not known beforehand."""
         self.cost += Cost(extra_passes=passes)
 
     @contextmanager
