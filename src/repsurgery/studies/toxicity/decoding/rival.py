@@ -33,8 +33,6 @@ class Rival(TextGenerator):
         Whether the method is the study's model under `applied`, so that documents have a likelihood under it.
     batch_size : int
         Continuations that are written at once.
-    extra_passes : float
-        Forward passes of one row for each new token, beyond the one that every token takes.
 
     Guarantees
     ----------
@@ -45,7 +43,6 @@ class Rival(TextGenerator):
     needs: ClassVar[str] = ""
     changes_model: ClassVar[bool] = False
     batch_size: ClassVar[int] = 100
-    extra_passes: float = 0.0
 
     @property
     def model(self) -> Any:
@@ -61,6 +58,11 @@ class Rival(TextGenerator):
     def top_p(self) -> float:
         """The nucleus from which the loop draws; 1 where `decoder` removes tokens itself."""
         return self.context.spec.top_p
+
+    @property
+    def extra_passes(self) -> float:
+        """Forward passes of one row for each new token, beyond the one that every token takes."""
+        return 0.0
 
     def decoder(self) -> Decoder:
         """Return a fresh decoder for one batch."""

@@ -47,7 +47,6 @@ class DExperts(Rival):
 
     options: ClassVar = {"alpha": 2.0, "tokens": 100_000}
     needs: ClassVar[str] = "labelled texts; two adapters"
-    extra_passes: ClassVar[float] = 2.0
 
     def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
         super().__init__(name, context, **options)
@@ -57,6 +56,11 @@ class DExperts(Rival):
     def top_p(self) -> float:
         """1: the decoder removes what is not in the nucleus of the base."""
         return 1.0
+
+    @property
+    def extra_passes(self) -> float:
+        """Two: of the expert and of the anti-expert."""
+        return 2.0
 
     def parts(self) -> Mapping[str, Part]:
         """Return the two adapters."""
