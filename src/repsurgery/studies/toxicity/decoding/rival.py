@@ -78,8 +78,22 @@ class Rival(TextGenerator):
 
     def encode(self, prompts: Sequence[str]) -> list[Tokens]:
         """Return the tokens that are read before each continuation."""
-        room = self.context.spec.tokens
-        return encode(self.model, self.tokenizer, list(prompts), max_length=None, room=room, caller=self.name)
+        return self.encoded(prompts)
+
+    def encoded(
+        self, prompts: Sequence[str], *, before: str = "", special_tokens: bool = True, room: int = 0
+    ) -> list[Tokens]:
+        """Return the tokens of ``before`` and each prompt, with ``room`` for more than the continuation."""
+        return encode(
+            self.model,
+            self.tokenizer,
+            [before + prompt for prompt in prompts],
+            max_length=None,
+            room=self.context.spec.tokens + room,
+            special_tokens=special_tokens,
+            remedy=lambda i: f"Shorten or drop the prompt that begins with {prompts[i][:40]!r}.",
+            caller=self.name,
+        )
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens that continue each row, drawn with the noise of its key."""
