@@ -1,7 +1,10 @@
 """GOODTRIEVER: the formula by hand, keys from the right place, stores that resume, and one path for every batch."""
 
 import math
+import signal
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ import torch
 import transformers
 
 from repsurgery.errors import DataError, MissingExtraError, ParameterError, SiteError
-from repsurgery.files import Contents
+from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.batching import pad
 from repsurgery.lm.sites.names import last_mlp_input
 from repsurgery.studies.toxicity.decoding import datastore
@@ -200,6 +203,57 @@ def test_an_interrupted_collection_continues(tmp_path, monkeypatch):
     assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
 
 
+def interrupted_at(line, count):
+    """Return a trace that sends Ctrl-C before ``line`` of the reading of a batch runs for the ``count``th time."""
+    seen = []
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_name != "read" or frame.f_code.co_filename != datastore.__file__:
+            return trace
+        if event == "line" and frame.f_lineno == line:
+            seen.append(line)
+            if len(seen) == count:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    return trace
+
+
+def test_an_interruption_between_two_lines_leaves_whole_texts(tmp_path):
+    lines, model = texts(60, seed=3), tiny_model("llama")
+    _, expected = collected(model, lines, tokens=500, work=tmp_path)
+    source = Path(datastore.__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(source, 1) if "finished.append(batch)" in text)
+    before = sys.gettrace()
+    sys.settrace(interrupted_at(line, 2))  # the keys of the second batch are there, and its texts are not counted yet
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collected(model, lines, tokens=500, work=tmp_path)
+    finally:
+        sys.settrace(before)
+    assert read_file(tmp_path / "state", kind=datastore.KIND).header["texts"] == 32
+    _, arrays = collected(model, lines, tokens=500, work=tmp_path)
+    assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
+
+
+def test_keys_that_do_not_belong_to_their_texts_are_refused(tmp_path):
+    keys = np.zeros((7, WIDTH), dtype=np.float32)
+    write_file(tmp_path / "state", Contents(datastore.KIND, {"texts": 1, "seconds": 0.0}, {"keys": keys}))
+    with pytest.raises(DataError, match=r"7 keys for 2 next tokens of 1 texts.*Delete"):
+        collected(tiny_model("llama"), ["w1 w2 w3", "w4 w5"], tokens=100, work=tmp_path)
+
+
+def test_a_collection_saves_by_the_clock(tmp_path, monkeypatch):
+    # the clock runs, but the process computes nothing
+    monkeypatch.setattr(datastore.time, "process_time", lambda: 0.0)
+    times = iter(range(0, 10**6, 31))
+    monkeypatch.setattr(datastore.time, "monotonic", lambda: float(next(times)))
+    saved = []
+    monkeypatch.setattr(datastore, "write_file", lambda path, contents: saved.append(contents.header["texts"]))
+    collected(tiny_model("llama"), texts(60, seed=3), tokens=500, work=tmp_path)
+    assert saved and saved[0] == 16
+
+
 @pytest.mark.parametrize(("lines", "tokens"), [([], 100), (["w1 w2"], 0), (["  "], 100)])
 def test_an_empty_store_is_refused(lines, tokens, tmp_path):
     with pytest.raises(DataError, match=r"make an empty store.*at least one text with two tokens"):
@@ -222,7 +276,7 @@ def test_options_that_mean_nothing_are_refused(option):
 
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"repsurgery\[rivals\]"):
         SEARCHES["faiss"](torch.randn(5, 3))
 
