@@ -24,6 +24,7 @@ from tests.studies.toxicity.rivals.contexts import (
     PROMPTS,
     SEEDS,
     base,
+    part_digests,
     rival,
     rows,
     share_of_target,
@@ -93,6 +94,14 @@ def test_the_default_temperature_follows_the_scale_of_the_keys():
     assert not torch.allclose(*fixed, rtol=0.1, atol=0.1)
 
 
+def test_the_default_temperature_by_hand():
+    # four keys at 0, 1, 3 and 7 in both stores: the second neighbours beside the key itself lie 3, 2, 3 and 6 apart
+    both = [store([[0.0], [1.0], [3.0], [7.0]], [0, 1, 2, 3])] * 2
+    squares = sorted([9.0, 4.0, 9.0, 36.0])
+    assert Retrieval(*both, k=2).temperature == pytest.approx(squares[1] / 10)
+    assert Retrieval(*both, k=2, temperature=7.0).temperature == 7.0
+
+
 def test_the_default_number_of_neighbours():
     assert [neighbours_of(n) for n in (10, 500, 20_000, 10**7)] == [10, 64, 200, 1024]
 
@@ -143,6 +152,40 @@ def test_logits_with_a_cache_are_the_formula_without_one(taught, family):
                 expected = plain + 2 * one.retrieval.difference(query, VOCABULARY)
                 # rounding of a pass in float32, divided by the temperature of the neighbours' weights
                 torch.testing.assert_close(logits[i : i + 1], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_nucleus_is_that_of_the_base(taught):
+    context = taught(top_p=0.5, temperature=0.7)
+    one = rival("goodtriever tokens=200", context)
+    one.prepare(progress=False)
+    ids, mask = pad(one.encode(PROMPTS), token=0, side="left")
+    with torch.no_grad(), one.applied():
+        found = one.decoder().read(ids, mask)
+        query = one._tap.keys(len(ids))[:, -1]
+        plain = context.model(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+    total = plain[:, -1] + 2 * one.retrieval.difference(query, VOCABULARY)
+    for row, logits, combined in zip(found, plain[:, -1], total, strict=True):
+        kept, of_the_sum = most_likely(logits), most_likely(combined)
+        assert set(row.isfinite().nonzero()[:, 0].tolist()) == kept != of_the_sum
+        torch.testing.assert_close(row[list(kept)], combined[list(kept)], rtol=1e-3, atol=1e-3)
+
+
+def most_likely(logits):
+    """Return the tokens before which less than half of the mass lies, at the temperature 0.7."""
+    p, kept, mass = (logits / 0.7).softmax(-1), set(), 0.0
+    for token in p.argsort(descending=True).tolist():
+        if mass < 0.5:
+            kept.add(token)
+        mass += p[token].item()
+    return kept
+
+
+def test_labels_and_tokens_decide_a_store_and_the_search_does_not(taught):
+    of = partial(part_digests, context=taught())
+    stores, more = of("goodtriever tokens=200"), of("goodtriever tokens=201")
+    assert of("goodtriever tokens=200 alpha=1 k=3 temperature=2") == stores
+    assert more.keys() == stores.keys() == {"target", "source"} and stores["target"] != stores["source"]
+    assert all(more[name] != stores[name] for name in stores)
 
 
 def collected(model, lines, *, tokens, work, label="a store"):
