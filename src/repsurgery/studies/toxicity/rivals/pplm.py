@@ -61,6 +61,11 @@ class Pplm(Rival):
         check_limits(name, options, {**at_least_0, "fusion": (0, 1), "texts": (2, math.inf)})
         require_full_attention(self.model, name)
 
+    @property
+    def extra_passes(self) -> float:
+        """One with the perturbed cache, and two in every iteration."""
+        return 1.0 + 2.0 * self.chosen["iterations"]
+
     def parts(self) -> Mapping[str, Part]:
         """Return the head."""
         return {"head": head_part(self.context, self.chosen["texts"])}
@@ -94,7 +99,6 @@ class Perturbed:
         changed = self._ahead.last(tokens, self.moved(tokens, clean)) if self._past else clean
         self._past = changed.past
         self._ahead.accept(clean)
-        self._rival.count_passes(len(tokens) * (1 + 2 * self._rival.chosen["iterations"]))
         return fused(changed.logits, clean.logits, self._rival.chosen["fusion"])
 
     def moved(self, tokens: torch.Tensor, clean: Passed) -> KeysAndValues:

@@ -72,6 +72,11 @@ class SelfDebias(Rival):
         self.prefixes = prefixes_of(source, attributes)
 
     @property
+    def extra_passes(self) -> float:
+        """One for each sentence."""
+        return float(len(self.prefixes))
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """Also the sentences, which depend on the source label."""
         return {**super().identity, "prefixes": self.prefixes}
@@ -111,7 +116,6 @@ class Debiasing:
 
     def _combined(self, logits: torch.Tensor) -> torch.Tensor:
         base, *others = logits.chunk(1 + len(self._prefixes))
-        self._rival.count_passes(len(logits) - len(base))
         decay, floor = (self._rival.chosen[option] for option in ("decay", "floor"))
         return debiased(base, torch.stack(others), decay=decay, floor=floor)
 

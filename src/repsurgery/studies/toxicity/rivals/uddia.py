@@ -10,6 +10,7 @@ import numpy as np
 from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError
 from repsurgery.lm.batching import Tokens, entry_device, evaluating, map_batches
+from repsurgery.lm.generate.generate import until_end
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.studies.toxicity.decoding.biases import BiasTuned, biased_sites
@@ -99,7 +100,8 @@ class Uddia(Rival):
         while waiting and layers > 0:
             drawn = self._tries([rows[i] for i in waiting], [_key_of_try(keys[i], tries) for i in waiting], layers)
             best |= {i: min(best.get(i, new), new) for i, new in zip(waiting, drawn, strict=True)}
-            steps = sum(len(tokens) for _, tokens in drawn)
+            ends = [until_end(tokens, self._ends) for _, tokens in drawn]
+            steps = sum(len(tokens) + finished for tokens, finished in ends)
             self.count_passes((PASSES if tries else PASSES - 1) * steps)
             waiting = [i for i in waiting if best[i][0] > threshold and self.chosen["lr"]]
             tries, layers = tries + 1, layers - self.chosen["fewer"]
