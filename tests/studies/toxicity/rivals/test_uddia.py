@@ -181,8 +181,10 @@ def test_options_outside_their_range_are_refused(options, message, tmp_path):
 
 
 def test_more_layers_than_the_model_has_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match="1 to 2"):
-        rows(rival("uddia layers=3 texts=20", guided_context(tmp_path)))
+    for layers in (3, 99):
+        with pytest.raises(ParameterError, match=rf"layers is {layers}; .*1 to 2"):
+            rival(f"uddia layers={layers} texts=20", guided_context(tmp_path))
+    assert rival("uddia layers=2 texts=20", guided_context(tmp_path))
 
 
 def test_a_threshold_needs_prompts(tmp_path):

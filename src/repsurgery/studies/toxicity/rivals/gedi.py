@@ -114,6 +114,8 @@ class GeDi(Rival):
                 f"{name!r} has omega={omega}, filter={filter_p} and penalty={penalty}; omega must be finite, "
                 "filter must lie in [0, 1) and penalty must be positive."
             )
+        if omega:
+            self.codes  # noqa: B018  # words that the tokenizer does not tell apart are refused before any training
 
     @cached_property
     def codes(self) -> Codes:
