@@ -1,49 +1,43 @@
-"""Adapters are trained on joined texts, and decided by their seed."""
+"""Adapters on one model: several in a batch give what each gives alone, in every family."""
 
-import numpy as np
 import pytest
+import torch
 
-from repsurgery.studies.toxicity.decoding import adapters
-from repsurgery.studies.toxicity.decoding.adapters import adapter_arrays, train_on_texts, with_adapters
-from repsurgery.studies.toxicity.decoding.parts import Workshop
-from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(adapters, "LEARNING_RATE", 0.03)
-    monkeypatch.setattr(adapters, "BLOCK", 8)
+from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, adapted_rows, adapter_parameters, with_adapters
+from tests.lm.tiny_models import DECODERS, tiny_model
 
 
-def trained(work, seed):
-    how = {"tokens": 96, "seed": seed, "label": "an adapter", "workshop": Workshop(work / "state", progress=False)}
-    facts, arrays = train_on_texts(tiny_model("llama"), tiny_tokenizer(), texts(40, seed=1), **how)
-    assert facts["steps"] == 3  # of four blocks of eight tokens each
-    return arrays
+def with_two(model):
+    """Return the model with two adapters that differ from each other and from nothing."""
+    adapted = with_adapters(model, {"one": None, "two": None})
+    torch.manual_seed(1)
+    for name in ("one", "two"):
+        for parameter in adapter_parameters(adapted, name).values():
+            parameter.data.normal_(std=0.3)
+    return adapted
 
 
-def differ(one, other):
-    return any(not np.array_equal(one[name], other[name]) for name in one)
-
-
-def test_the_seed_decides_new_adapters():
-    first, again, other = (
-        adapter_arrays(with_adapters(tiny_model("llama"), {"new": None}, seed=seed), "new") for seed in (0, 0, 1)
-    )
-    assert differ(first, other) and not differ(first, again)
-
-
-def test_the_seed_decides_the_order_of_the_texts(tmp_path, monkeypatch):
-    # every training starts from the same adapter
-    monkeypatch.setattr(adapters, "with_adapters", lambda model, named, *, seed: with_adapters(model, named, seed=0))
-    first, again, other = (trained(tmp_path, seed) for seed in (0, 0, 1))
-    # another order within a batch would only change the rounding
-    assert max(np.abs(first[name] - other[name]).max() for name in first) > 1e-3 and not differ(first, again)
-
-
-def test_texts_are_joined_by_the_end_token():
-    tokenizer, lines = tiny_tokenizer(), ["w1 w2", "w3 w4 w5", "w6 w7 w8 w9"]
-    ids = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
-    end = tokenizer.eos_token_id
-    blocks = adapters._blocks(tiny_model("llama"), tokenizer, lines, 100)
-    assert blocks.tolist() == [[*ids[0], end, *ids[1], end, ids[2][0]]]
+@pytest.mark.filterwarnings("ignore:.*ParamWrapper.*", "ignore:.*target_parameters.*")
+@pytest.mark.parametrize("family", DECODERS)
+def test_rows_of_several_adapters_are_those_of_each_alone(family):
+    model = tiny_model(family)
+    ids = torch.tensor([[0, 5, 6, 7], [8, 9, 10, 11], [0, 0, 12, 13]])
+    mask = (ids != 0).long()
+    tokens = torch.tensor([5, 6, 7])
+    names = ["one", BASE_ROWS, "two"]
+    with torch.no_grad():
+        adapted = with_two(model)
+        together = adapted_rows(adapted, [name for name in names for _ in ids])
+        logits = [together.read(ids.repeat(3, 1), mask.repeat(3, 1)), together.step(tokens.repeat(3))]
+        for number, name in enumerate(names):
+            rows = slice(3 * number, 3 * number + 3)
+            if name != BASE_ROWS:
+                adapted.set_adapter(name)
+            for i in range(3):
+                kept = ids[i][mask[i] == 1]
+                texts = [kept, torch.cat([kept, tokens[i : i + 1]])]
+                for whole, text in zip(logits, texts, strict=True):
+                    one = tiny_model(family) if name == BASE_ROWS else adapted
+                    alone = one(input_ids=text[None]).logits[0, -1]
+                    torch.testing.assert_close(whole[rows][i], alone, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(logits[0][:3], logits[0][3:6], atol=1e-2)

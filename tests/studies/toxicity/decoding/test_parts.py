@@ -40,6 +40,26 @@ def test_an_interrupted_part_is_not_half_written(tmp_path):
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("Unable to allocate"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_exhausted_memory_is_one_line_and_nothing_is_stored(error, tmp_path):
+    def make(workshop):
+        raise error
+
+    with pytest.raises(ModelError, match=r"Memory ran out while 'store' was made\. .*run the same command again\.$"):
+        make_part(tmp_path, Part("store", make), {"a": 1}, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors_of_a_part_are_shown_as_they_are(tmp_path):
+    def make(workshop):
+        raise RuntimeError("The size of tensor a (8) must match")
+
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        make_part(tmp_path, Part("store", make), {"a": 1}, progress=False)
+
+
 def problem():
     torch.manual_seed(0)
     X, y = torch.randn(40, 5), torch.randn(40)

@@ -198,7 +198,12 @@ def test_the_threshold_is_a_percentile_of_the_base_s_own_texts(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [("lr=-1", "lr=-1; it must be at least 0"), ("fewer=0", "at least 1"), ("fusion=1.5", r"lie in \[0, 1\]")],
+    [
+        ("lr=-1", "lr=-1; it must be at least 0"),
+        ("lr=inf", "lr=inf; it must be finite"),
+        ("fewer=0", "at least 1"),
+        ("fusion=1.5", r"lie in \[0, 1\]"),
+    ],
 )
 def test_options_outside_their_range_are_refused(options, message, tmp_path):
     with pytest.raises(ParameterError, match=message):

@@ -209,7 +209,7 @@ def faiss_search(keys: torch.Tensor) -> Search:
         ) from error
     rows = keys.numpy(force=True)
     clusters = min(4096, max(1, len(rows) // 256))
-    index = faiss.index_factory(rows.shape[1], f"IVF{clusters},Flat")
+    index: Any = faiss.index_factory(rows.shape[1], f"IVF{clusters},Flat")
     index.train(rows)
     index.add(rows)
     index.nprobe = PROBES

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import Tokens, encode, pad, pad_id
+from repsurgery.lm.batching import Tokens, pad, pad_id
 from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, with_adapters
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.guide import (
@@ -137,8 +137,7 @@ class GeDi(Rival):
 
     def encode(self, prompts: Any) -> list[Tokens]:
         """Return the tokens of each prompt, with room for a control code and the continuation."""
-        room = self.context.spec.tokens + (self.codes.longest if self.chosen["omega"] else 0)
-        return encode(self.model, self.tokenizer, list(prompts), max_length=None, room=room, caller=self.name)
+        return self.encoded(prompts, room=self.codes.longest if self.chosen["omega"] else 0)
 
     def decoder(self) -> Decoder:
         """Return the guided model."""
