@@ -108,9 +108,11 @@ def by_definition(model, row, new, *, step, iterations, fusion, kl):
             mean = (states[:-1].sum(0) + state.detach() + soft) / (len(text) + 1)
             loss = -head.log_p(mean[None])[0] + kl * (log_p.exp() * (log_p - log_u)).sum()
             gradients = torch.autograd.grad(loss, [tensor for pair in moves for tensor in pair])
-            pairs = zip(moves, gradients[::2], gradients[1::2], strict=True)
-            norms = [torch.cat([g.flatten(), h.flatten()]).norm() for g, h in zip(gradients[::2], gradients[1::2])]
-            moves = [(a - step * g / n, b - step * h / n) for ((a, b), g, h), n in zip(pairs, norms, strict=True)]
+            units = []
+            for g, h in zip(gradients[::2], gradients[1::2], strict=True):
+                norm = torch.cat([g.flatten(), h.flatten()]).norm()
+                units.append((g / norm, h / norm))
+            moves = [(a - step * g, b - step * h) for (a, b), (g, h) in zip(moves, units, strict=True)]
         with torch.no_grad():
             state, past = after([(k + a, v + b) for (k, v), (a, b) in zip(perturbed, moves, strict=True)])
             perturbed = past
