@@ -55,6 +55,14 @@ def test_the_list_names_every_rival_with_its_options_and_needs(run):
     assert "Needs labelled texts; two adapters." in shown
 
 
+def test_the_list_of_one_rival_has_no_other_and_no_markup(run):
+    shown = run("rivals", "list", "dexperts").stdout
+    assert shown.startswith("dexperts ") and "gedi" not in shown
+    assert "``" not in run("rivals", "list").stdout
+    refused = run("rivals", "list", "dexpert")
+    assert refused.exit_code == 1 and "There is no rival 'dexpert'" in " ".join(refused.output.split())
+
+
 def test_a_study_after_the_training_trains_nothing(train, run, files, monkeypatch):
     result = train()
     assert result.exit_code == 0, result.output
@@ -119,7 +127,9 @@ def test_any_labelled_table_will_do(run, files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["oracle"], "no generator 'oracle'"),
+        (["oracle"], "no rival 'oracle'"),
+        ([""], "no rival ''"),
+        ([" "], "no rival ' '"),
         (["dexperts volume=3"], "alpha=…"),
         (["dexperts", "--target", "polite"], "0 texts labelled 'polite'"),
         (["dexperts tokens=3"], "at least one block"),

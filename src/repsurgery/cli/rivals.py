@@ -21,8 +21,8 @@ def rivals(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Rivals to train, such as dexperts or 'dexperts tokens=20000'.",
-            show_default="those of --spec",
+            help="Rivals to list or train, such as dexperts or 'dexperts tokens=20000'.",
+            show_default="all; to train, those of --spec",
         ),
     ] = None,
     spec: Annotated[
@@ -51,7 +51,7 @@ def rivals(
     """List the rivals of the toxicity study, or train what they need. Re-run to resume."""
     console = Console()
     if action == "list":
-        _show_rivals(console)
+        _show_rivals(console, names or [])
         return
     if spec is None and not names:
         raise ParameterError("No rival was named. Name some, such as repsurgery rivals train dexperts, or pass --spec.")
@@ -60,9 +60,10 @@ def rivals(
         check_output_folder(work_dir, inputs=inputs)
     flags = {"data": data, "text": text, "label": label, "source": source, "target": target, "model": model}
     console.print("[bold]Preparing[/]: PyTorch and Transformers")
-    study = _spec(spec, {name: value for name, value in flags.items() if value is not None}, option or [], names or [])
-    from repsurgery.studies.toxicity.prepare import chosen_lines, prepare_rivals
+    from repsurgery.studies.toxicity.prepare import chosen_lines, prepare_rivals, require_rivals
 
+    require_rivals(names or [])
+    study = _spec(spec, {name: value for name, value in flags.items() if value is not None}, option or [], names or [])
     lines = chosen_lines(study, names or [])
     if not lines:
         raise ParameterError(f"{spec} has no rival among its configurations. Name the rivals to train.")
@@ -91,15 +92,17 @@ def _spec(file: Path | None, flags: dict[str, str], pairs: list[str], names: lis
     return make_toxicity_spec(**options)
 
 
-def _show_rivals(console: Console) -> None:
+def _show_rivals(console: Console, names: list[str]) -> None:
     from repsurgery.studies.toxicity.generators import GENERATORS
+    from repsurgery.studies.toxicity.prepare import require_rivals
 
-    for name in GENERATORS:
+    require_rivals(names)
+    for name in dict.fromkeys(words.split()[0] for words in names) or GENERATORS:
         one = GENERATORS[name]
         options = " ".join(f"{key}={value}" for key, value in one.options.items())
         console.print(f"[bold]{escape(name)}[/] {escape(options)}".rstrip(), highlight=False, soft_wrap=True)
         needs = getattr(one, "needs", "")
-        for line in ((one.__doc__ or "").strip().split("\n")[0], f"Needs {needs}." if needs else ""):
+        for line in ((one.__doc__ or "").strip().split("\n")[0].replace("``", "'"), f"Needs {needs}." if needs else ""):
             if line:
                 print_sentence(f"  {line}", console)
     print_sentence("A configuration is a name and the options that differ, such as 'dexperts alpha=1'.", console)

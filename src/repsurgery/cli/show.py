@@ -22,10 +22,11 @@ def show_table(table: "Table", console: Console) -> None:
     for columns in pieces:
         title = escape(table.title) if columns is pieces[0] else None
         rich = RichTable(title=title, title_justify="left")
-        for column in columns:
+        widths = _fitting([_width(table, column) for column in columns], console.width - 1 - _BORDERS * len(columns))
+        for column, width in zip(columns, widths, strict=True):
             justify: Literal["left", "right"] = "left" if column < table.keys else "right"
-            # headings may be wrapped, cells may not
-            rich.add_column(escape(table.headings[column]), justify=justify, width=_width(table, column))
+            # headings may be wrapped; cells only if the keys leave no room
+            rich.add_column(escape(table.headings[column]), justify=justify, width=width)
         for row in table.rows:
             rich.add_row(*(escape(row[column]) for column in columns))
         console.print(rich)
@@ -49,6 +50,14 @@ def _pieces(table: "Table", width: int) -> list[list[int]]:
             pieces.append(list(keys))
         pieces[-1].append(column)
     return pieces
+
+
+def _fitting(widths: list[int], room: int) -> list[int]:
+    """Return ``widths`` with the largest cut to a common width, at least 1, so that together they fit ``room``."""
+    most = max(widths, default=1)
+    while most > 1 and sum(min(width, most) for width in widths) > room:
+        most -= 1
+    return [min(width, most) for width in widths]
 
 
 def _width(table: "Table", column: int) -> int:

@@ -31,7 +31,7 @@ SCHEMA = 1
 """Version of the file layout; files of another version are refused."""
 
 _CIRCUMSTANCES = ("created", "seconds", "environment")
-_MEASURED_HERE = ("cost_per_token", "training_seconds", "peak_bytes")
+_MEASURED_HERE = ("cost_per_token", "training_seconds", "peak_bytes", "peak_bytes_base")
 """Fields at any depth that depend on the machine and its load."""
 
 

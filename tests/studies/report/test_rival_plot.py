@@ -71,9 +71,15 @@ def test_every_row_is_named_with_its_cost_and_its_prompts():
     assert {"base", "rival", "affine steering", "tuned affine steering", "Pareto front"} <= set(words)
 
 
-def test_no_two_names_of_22_rows_overlap(axis):
+def test_one_prompt_is_in_the_singular():
+    pplm = rival_record().configured("pplm steps=10")
+    rows = [replace(c, facts={**c.facts, "prompts": 1}) if c is pplm else c for c in rival_record().configurations]
+    assert "pplm, 33× (1 prompt)" in texts(plot_rivals(rival_record(rows)))
+
+
+def test_no_two_names_of_23_rows_overlap(axis):
     names = [text for text in axis.texts if text.get_text()]
-    assert len(names) == 22
+    assert len(names) == 23
     assert overlapping(names) == 0
 
 

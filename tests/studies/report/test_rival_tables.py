@@ -51,7 +51,7 @@ def test_a_record_has_as_many_rivals_as_lines_of_them():
     record = rival_record()
     rivals = [c.choices["method"] for c in record.configurations if is_rival(c)]
     assert rivals == [name for name, *_ in RIVALS]
-    assert len(record.configurations) == 22
+    assert len(record.configurations) == 23
     # every row is exactly one of: base, rival, steering
     assert all((c.name == "base") + is_rival(c) + is_steering(c) == 1 for c in record.configurations)
     assert not has_rivals(toxicity_record())
@@ -77,7 +77,7 @@ def test_the_rows_of_the_paper_come_in_its_order_and_the_others_after_them():
     assert papers == [row.name for row in published().toxicity]
     methods = [side.ours.choices["method"] for side in rows]
     assert methods[:7] == ["base", "dapt", "gedi", "pplm", "uddia", "dexperts", "goodtriever"]
-    assert methods[-9:] == [*NOT_PUBLISHED, "natural", "natural-mean", "tuned"]
+    assert methods[-len(NOT_PUBLISHED) - 3 :] == [*NOT_PUBLISHED, "natural", "natural-mean", "tuned"]
 
 
 def test_every_configuration_stands_in_one_row():
@@ -196,6 +196,32 @@ def test_the_short_table_lists_every_row_once_and_marks_those_of_lower_perplexit
     assert row[-1] == "+5.510"
 
 
+def test_a_row_of_unknown_perplexity_is_neither_better_nor_worse():
+    record = rival_record()
+    key = fluency_judge(record).key
+    gedi = record.configured("gedi omega=30")
+    without = {
+        field: {k: v for k, v in getattr(gedi, field).items() if k != key} for field in ("measures", "differences")
+    }
+    table = against_tables(changed(record, gedi.name, **without))[0]
+    listed = [name for row in table.rows for name in row[1].split(", ")]
+    assert "gedi?" in listed and "gedi" not in listed
+    assert "? those whose perplexity is not known" in table.caption
+    assert "not known" not in against_tables(record)[0].caption
+
+
+def test_captions_say_where_the_steering_was_chosen_on_the_prompts_of_the_tests():
+    record = rival_record()
+    assert not any("was chosen among" in table.caption for table in against_tables(record))
+    tuned = record.configured("tuned kl=0.15")
+    second = replace(tuned, name="tuned kl=0.3", choices={**tuned.choices, "kl": 0.3})
+    several = replace(record, configurations=(*record.configurations, second))
+    assert all("was chosen among 2 steerings" in table.caption for table in against_tables(several))
+    untuned = replace(record, configurations=tuple(c for c in record.configurations if c is not tuned))
+    steerings = sum(map(is_steering, untuned.configurations))
+    assert all(f"among {steerings} steerings by the lowest" in table.caption for table in against_tables(untuned))
+
+
 def test_perplexity_on_fewer_prompts_is_compared_by_its_change_from_the_base():
     record = rival_record()
     key = fluency_judge(record).key
@@ -213,7 +239,9 @@ def test_needs_are_in_minutes_gigabytes_and_passes():
     rows = {row[0]: dict(zip(table.headings, row, strict=True)) for row in table.rows}
     gedi = rows["gedi"]
     assert gedi["needs"] == "labelled texts; a guide"
-    assert gedi["training, minutes"] == number(35.0) and gedi["peak memory, GB"] == number(1.5)
+    assert gedi["training, minutes"] == number(35.0) and gedi["memory beyond the base, GB"] == "+0.500"
+    assert rows["base"]["memory beyond the base, GB"] == "0.000"
+    assert rows["self-debias"]["training, minutes"] == "not measured" and "is not measured" in table.caption
     assert gedi["cost per token"] == "2.90×" and gedi["extra passes per token"] == number(1.0)
     assert gedi["parts made beforehand"] == "gedi part (35.0 min, 3.70 MB)"
     assert rows["mean all"]["needs"] == "labelled texts"
@@ -227,6 +255,15 @@ def test_passes_are_stated_or_follow_from_the_cost_of_a_continuation():
     assert passes_per_token(Configured("x", facts={"extra_passes_per_token": 3.0})) == 3.0
     assert passes_per_token(Configured("x", facts={"cost_per_continuation": {**cost, "tokens_written": 0}})) is None
     assert passes_per_token(Configured("x")) is None
+
+
+def test_memory_is_compared_within_one_process_only():
+    record = rival_record()
+    gedi = record.configured("gedi omega=30")
+    facts = {name: value for name, value in gedi.facts.items() if name != "peak_bytes_base"}
+    table = needs_table(changed(record, gedi.name, facts=facts))
+    (row,) = (row for row in table.rows if row[0] == "gedi")
+    assert row[table.headings.index("memory beyond the base, GB")] == "–"
 
 
 def test_what_was_not_measured_has_no_column():

@@ -2,6 +2,7 @@ import pytest
 
 from repsurgery.errors import ParameterError
 from repsurgery.studies.toxicity import Configuration, make_toxicity_spec, parse_configuration, toxicity_toml
+from repsurgery.studies.toxicity.configuration import parse_line
 from repsurgery.studies.toxicity.spec import TABLE, load_toxicity_spec
 
 
@@ -67,6 +68,23 @@ def test_what_is_as_usual_is_left_out_of_the_name():
 def test_other_words_are_refused(words, message):
     with pytest.raises(ParameterError, match=message):
         parse_configuration(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("dexpert alpha=2", "Did you mean 'dexperts'"),
+        ("DExperts alpha=2", "Did you mean 'dexperts'"),
+        ("dexpert", "Did you mean 'dexperts'"),
+        ("tune kl=0.1", "Did you mean 'tuned'"),
+        ("oracle volume=2", "'oracle', which is no rival; choose one of aura, dapt, destein"),
+        ("mean strength=2", "has scope 'strength=2'"),
+        ("median all", "choose one of natural, natural-mean, barycenter"),
+    ],
+)
+def test_a_misspelt_rival_is_told_the_known_ones(words, message):
+    with pytest.raises(ParameterError, match=message):
+        parse_line(words)
 
 
 def test_presets_are_the_paper_s_protocol():

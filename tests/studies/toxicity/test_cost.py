@@ -48,6 +48,23 @@ class Repeated(TextGenerator):
         return {"the part": {"training_seconds": 1.5, "bytes": 8}}
 
 
+@GENERATORS.register("uneven")
+class Uneven(Repeated):
+    """Takes the next of ``passes``; with ``tokens`` it takes one pass, and claims to have written that many tokens."""
+
+    options: ClassVar = {"tokens": 0}
+    passes: ClassVar[list[int]] = []
+
+    def generate(self, prompts, seeds):
+        tokens = self.chosen["tokens"]
+        self.chosen["times"] = 1 if tokens or not self.passes else self.passes.pop(0)
+        before = self.cost
+        rows = super().generate(prompts, seeds)
+        if tokens:
+            self.cost = before + Cost(tokens_written=tokens)
+        return rows
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cost")
@@ -65,15 +82,87 @@ def record(files):
     return run(files)
 
 
-def test_the_cost_is_relative_to_the_base(files, monkeypatch):
+@pytest.fixture
+def counted(monkeypatch):
+    """Let every pass of the base take one unit of time, in which the figures are exact on any machine."""
     passes = []
     original = SteeredGenerator.generate
     counted = lambda self, *inputs: (passes.append(self), original(self, *inputs))[1]  # noqa: E731 - one line of two
     monkeypatch.setattr(SteeredGenerator, "generate", counted)
-    # in this unit of time the figures are exact on any machine
     monkeypatch.setattr(cost_module, "_seconds", lambda device: len(passes))
-    lines = ["repeated", "repeated times=6"]
-    assert [c.cost_per_token for c in run(files, "counted", configurations=lines).configurations] == [1, 1, 6]
+
+
+def costs(record):
+    return [c.cost_per_token for c in record.configurations]
+
+
+def test_the_cost_is_relative_to_the_base(files, counted):
+    assert costs(run(files, "counted", configurations=["repeated", "repeated times=6"])) == [1, 1, 6]
+
+
+def test_the_cost_is_that_of_one_token(files, counted):
+    # the base writes five continuations of at most ten tokens, in as much time
+    few, many = costs(run(files, "tokens", configurations=["uneven tokens=5", "uneven tokens=20"]))[1:]
+    assert few == pytest.approx(4 * many, rel=1e-3) and 5 < few <= 10
+
+
+def test_the_cost_is_the_median_of_the_rounds(files, counted):
+    # all texts at once, a round to warm up, and three rounds
+    Uneven.passes[:] = [1, 1, 1, 6, 2]
+    assert costs(run(files, "uneven", configurations=["uneven"]))[1] == 2 and not Uneven.passes
+
+
+def test_other_rounds_or_another_prompt_are_measured_anew(files, counted, monkeypatch):
+    work, line = "again", ["repeated times=2"]
+    assert costs(run(files, work, configurations=line, cost_rounds=1))[1] == 2
+    measured = []
+    original = cost_module._compared
+    monkeypatch.setattr(cost_module, "_compared", lambda *a, **b: (measured.append(a[0].name), original(*a, **b))[1])
+    run(files, work, configurations=line, cost_rounds=1)
+    assert measured == []
+    run(files, work, configurations=line, cost_rounds=2)
+    assert measured == ["base", "repeated times=2"]
+    prompts = files / "reversed.jsonl"
+    prompts.write_text("".join(reversed((files / "prompts.jsonl").read_text().splitlines(keepends=True))))
+    run(files, work, configurations=line, cost_rounds=2, prompts=str(prompts))
+    assert measured == ["base", "repeated times=2"] * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
+def test_the_peak_of_the_base_is_taken_beside_every_row_and_before_its_parts(files, monkeypatch):
+    held = []
+    monkeypatch.setattr(Repeated, "prepare", lambda self, *, progress: held.append(np.ones(25_000_000)))
+    # what an earlier process measured decides nothing
+    run(files, "peaks", configurations=["repeated"])
+    held.clear()
+    row = run(files, "peaks", configurations=["repeated", "repeated times=2"]).configured("repeated times=2")
+    assert row.peak_bytes - row.facts["peak_bytes_base"] > 150e6
+
+
+def test_a_bad_line_is_refused_before_any_training(files):
+    Repeated.prepared.clear()
+    with pytest.raises(ParameterError, match="decay must be at least 0"):
+        run(files, "refused", configurations=["mean all", "repeated", "self-debias decay=-1"])
+    assert not Repeated.prepared and not (files / "refused").exists()
+
+
+def test_deleted_parts_are_made_with_progress(files, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Repeated, "prepare", lambda self, *, progress: shown.append(progress))
+    spec = small_spec(files, configurations=["repeated"], tokens=10)
+
+    def again(**changes):
+        shown.clear()
+        options = {**spec.to_dict(), **changes}
+        run_toxicity(type(spec)(**options), data_dir=files / "data", work_dir=files / "deleted", progress=True)
+        return list(shown)
+
+    assert again() == [True]
+    assert again() == []
+    # more texts of the same rival, whose costs are known
+    assert again(samples=4) == [True]
+    # a cost that was not measured yet
+    assert again(samples=4, cost_rounds=1) == [True]
 
 
 def test_every_row_has_its_costs(record):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repsurgery.errors import ParameterError
@@ -101,7 +102,27 @@ def parse_line(words: str) -> Line:
         return parse_tuned_line(words)
     # "base" is the row of the unsteered model, which every study has
     rival = first and first[0] != "base" and first[0] not in METHODS and first[0] in GENERATORS
+    if not rival:
+        _require_known(words)
     return parse_generator_line(words) if rival else parse_configuration(words)
+
+
+def _require_known(words: str) -> None:
+    """Raise where the first word is neither a method nor a rival, but options follow it at once, or a rival is like it.
+
+    A steering has its scope there.
+    """
+    first, *others = words.split() or [""]
+    if not first or first in METHODS or first in NATURAL:
+        return
+    near = get_close_matches(first.lower(), [*GENERATORS, TUNED], n=1, cutoff=0.75)
+    if near:
+        raise ParameterError(f"{words!r} begins with {first!r}, which is unknown. Did you mean {near[0]!r}?")
+    if any("=" in word for word in others[:1]):
+        raise ParameterError(
+            f"{words!r} begins with {first!r}, which is no rival; choose one of {', '.join(GENERATORS)}. A steering "
+            f"has a scope before its options, such as 'mimic selective strength=0.5'."
+        )
 
 
 def parse_configuration(words: str) -> Configuration:

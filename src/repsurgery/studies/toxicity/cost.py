@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from repsurgery.checkpoint import Journal, journal_of
+from repsurgery.checkpoint import Journal, digest, journal_of
 from repsurgery.lm.batching import entry_device
 from repsurgery.studies.toxicity.generators import TextGenerator, sample_seeds
 from repsurgery.studies.toxicity.peak_memory import peak_memory, reset_peak_memory
@@ -24,16 +24,20 @@ SAMPLES = 5
 SLOW = 20.0
 """A row whose first round takes more seconds than this is measured by that round; otherwise it serves as warm-up."""
 TRAINING, WRITING = "training", "writing"
-"""The entries of a row's journal."""
+"""The entries of a row's journal; that of writing also names what decides how it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a configuration costs: three figures as in `Configured`, and the facts of its trained parts."""
+    """What a configuration costs: three figures as in `Configured`, and the facts of its trained parts.
+
+    ``peak_bytes_base`` is the peak of the base that wrote beside it in the same process.
+    """
 
     cost_per_token: float | None = None
     training_seconds: float | None = None
     peak_bytes: int | None = None
+    peak_bytes_base: int | None = None
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -50,54 +54,66 @@ class _Round:
         return self.seconds / max(self.tokens, 1)
 
 
-def trained(generator: TextGenerator, folder: Path, *, progress: bool) -> Spent:
-    """Prepare the generator unless an earlier run did, and return what its parts cost; stored figures are reused."""
+def trained(generator: TextGenerator, folder: Path, *, needed: bool, progress: bool) -> Spent:
+    """Return what the parts of a generator cost; unless an earlier run noted it, or if they are needed, prepare it."""
     journal = _journal(generator, folder)
-    if TRAINING not in journal:
+    if needed or TRAINING not in journal:
         generator.prepare(progress=progress)
-        parts = {name: dict(facts) for name, facts in generator.part_facts().items()}
-        journal.note({TRAINING: [generator.training_seconds, parts]})
+        figures = [generator.training_seconds, {name: dict(facts) for name, facts in generator.part_facts().items()}]
+        if journal.get(TRAINING) != figures:
+            journal.note({TRAINING: figures})
     seconds, parts = journal[TRAINING]
     return Spent(training_seconds=seconds, parts=parts)
 
 
 def measured_cost(
-    generator: TextGenerator, base: Callable[[], TextGenerator], prompt: str, *, rounds: int, folder: Path
-) -> tuple[float, int | None]:
-    """Return the cost of a new token relative to the base, and the peak memory; stored figures are reused.
+    generator: TextGenerator,
+    base: Callable[[], TextGenerator],
+    prompt: str,
+    *,
+    rounds: int,
+    folder: Path,
+    progress: bool = False,
+) -> tuple[float, int | None, int | None]:
+    """Return the cost of a new token relative to the base, and the peak memories of both; stored figures are reused.
 
     Generator and base write `SAMPLES` continuations of ``prompt`` in turn. The ratio is the median over ``rounds``
-    of the rounds' ratios of seconds per written token. No other thread should compute meanwhile.
+    of the rounds' ratios of seconds per written token. No other thread should compute meanwhile. The peak of the base
+    is taken before the generator's parts are in memory.
 
     Guarantees
     ----------
     A resumed study keeps the figures (test_a_resumed_study_keeps_its_costs).
     A generator that does everything twice costs twice as much (test_the_cost_is_relative_to_the_base).
+    Other rounds or another prompt are measured anew (test_other_rounds_or_another_prompt_are_measured_anew).
     """
-    journal = _journal(generator, folder)
-    if WRITING not in journal:
-        generator.prepare(progress=False)
-        journal.note({WRITING: _compared(generator, base(), prompt, rounds)})
-    cost, peak = journal[WRITING]
-    return cost, peak
+    journal, entry = _journal(generator, folder), f"{WRITING} {digest(prompt, rounds, SAMPLES)[:16]}"
+    if entry not in journal:
+        journal.note({entry: _compared(generator, base(), prompt, rounds, progress=progress)})
+    cost, peak, base_peak = journal[entry]
+    return cost, peak, base_peak
 
 
 def _journal(generator: TextGenerator, folder: Path) -> Journal:
     return journal_of(folder, "cost", generator.identity)
 
 
-def _compared(generator: TextGenerator, base: TextGenerator, prompt: str, rounds: int) -> tuple[float, int | None]:
+def _compared(
+    generator: TextGenerator, base: TextGenerator, prompt: str, rounds: int, *, progress: bool
+) -> tuple[float, int | None, int | None]:
     seeds = sample_seeds(generator.context.spec.seed, SAMPLES)
 
     def both() -> tuple[_Round, _Round]:
         return _round(base, prompt, seeds), _round(generator, prompt, seeds)
 
-    pairs = [both()]
+    alone = _round(base, prompt, seeds)
+    generator.prepare(progress=progress)
+    pairs = [(alone, _round(generator, prompt, seeds))]
     if pairs[0][1].seconds <= SLOW:
         pairs = [both() for _ in range(rounds)]
     ratios = [one.per_token / reference.per_token for reference, one in pairs]
     peaks = [one.peak for _, one in pairs if one.peak is not None]
-    return round(statistics.median(ratios), 4), max(peaks, default=None)
+    return round(statistics.median(ratios), 4), max(peaks, default=None), alone.peak
 
 
 def _round(generator: TextGenerator, prompt: str, seeds: Sequence[int]) -> _Round:

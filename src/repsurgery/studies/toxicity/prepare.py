@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repsurgery import lm
+from repsurgery.errors import ParameterError
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.twins import Twin, one_thread_each
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.data import load_texts
 from repsurgery.studies.toxicity.decoding.rival import Rival
-from repsurgery.studies.toxicity.generators import GeneratorLine, parse_generator_line
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.study import Study
 
-__all__ = ["PreparedPart", "chosen_lines", "prepare_rivals"]
+__all__ = ["PreparedPart", "chosen_lines", "prepare_rivals", "require_rivals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,13 @@ class PreparedPart:
     path: Path
 
 
+def require_rivals(names: Sequence[str]) -> None:
+    """Raise unless the first word of each of ``names`` is a rival."""
+    for words in names:
+        if (words.split() or [""])[0] not in GENERATORS:
+            raise ParameterError(f"There is no rival {words!r}; choose one of {', '.join(GENERATORS)}.")
+
+
 def chosen_lines(spec: ToxicitySpec, names: Sequence[str]) -> list[GeneratorLine]:
     """Return the lines of ``spec`` that choose a rival, or only those that ``names`` asks for.
 
@@ -49,6 +57,7 @@ def chosen_lines(spec: ToxicitySpec, names: Sequence[str]) -> list[GeneratorLine
     stated = [line for line in spec.lines() if isinstance(line, GeneratorLine)]
     if not names:
         return stated
+    require_rivals(names)
     chosen: dict[str, GeneratorLine] = {}
     for words in names:
         asked = parse_generator_line(words)

@@ -51,7 +51,8 @@ class Configured(Checked):
     facts : mapping
         Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped; "prompts"
         where only the first ones were continued, over which all measures are then taken. Of a rival: what it "needs",
-        its "parts", and the "extra_passes_per_token".
+        its "parts", and the "extra_passes_per_token". "peak_bytes_base": the peak of the base that wrote beside the
+        configuration, in the same process.
     cost_per_token : float or None
         The time of a new token relative to the base, which was measured beside it: CPU time, or elapsed time on an
         accelerator. None in older records, and where it was not measured.
@@ -59,7 +60,7 @@ class Configured(Checked):
         CPU time of training what the configuration needs: 0 without trained parts, None if unknown.
     peak_bytes : int or None
         The largest resident memory of the process while the configuration wrote, with everything else that the study
-        holds, so that only differences from the base compare; on an accelerator, the memory allocated there.
+        holds, so that only the difference from "peak_bytes_base" compares; on an accelerator, the memory allocated there.
     """
 
     name: str

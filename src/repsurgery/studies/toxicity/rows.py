@@ -60,6 +60,8 @@ def configured(
         if name in rivals:
             choices = {"method": rivals[name].generator, **rivals[name].options}
             facts |= _rival_facts(rivals[name], written[name], spent[name])
+        if spent[name].peak_bytes_base is not None:
+            facts["peak_bytes_base"] = spent[name].peak_bytes_base
         if len(one.texts) < prompts:
             facts["prompts"] = len(one.texts)
         absent = [None] * (prompts - len(one.texts))

@@ -66,7 +66,8 @@ def run_toxicity(
         with clock.step(f"model: {plain_name(spec.model)}"):
             pair = twins(*lm.load(spec.model))
             judges = {plain_name(name): pair if name == spec.model else twins(*lm.load(name)) for name in spec.judges}
-        study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
+            study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
+            study.made_rivals()  # a bad line is refused before hours of work
         with clock.step("reading vectors"):
             vectors = study.vectors()
         to_fit = spec.parsed()

@@ -27,7 +27,7 @@ from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configurati
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.studies.toxicity.tuned_steering import fit_tuned
 from repsurgery.studies.toxicity.vectors import Vectors, read_last, read_tokens
-from repsurgery.studies.toxicity.writing import Written, write
+from repsurgery.studies.toxicity.writing import Written, is_written, write
 
 __all__ = ["BASE", "Study"]
 
@@ -156,10 +156,28 @@ class Study:
             return line.make(context)
         return SteeredGenerator(name, context, fitted[name].steering if name in fitted else None)
 
+    def made_rivals(self) -> dict[str, TextGenerator]:
+        """Return a generator for each line of a rival; whatever is wrong with a line raises here."""
+        context = self.context(self.pair[0])
+        return {name: line.make(context) for name, line in self.rivals().items()}
+
     def trained(self) -> dict[str, Spent]:
-        """Let every rival train its parts, and return what they cost."""
-        made = ((name, line.make(self.context(self.pair[0]))) for name, line in self.rivals().items())
-        return {name: trained(one, self.work / "costs", progress=self.progress) for name, one in made}
+        """Let every rival train its parts, and return what they cost.
+
+        Guarantees
+        ----------
+        No part is trained before every line is known to be sound (test_a_bad_line_is_refused_before_any_training).
+        Missing parts of a rival that has texts left to write are made here (test_deleted_parts_are_made_with_progress).
+        """
+        made = self.made_rivals()
+
+        def train(one: TextGenerator) -> Spent:
+            texts = self.texts.prompts.texts, self.spec.samples
+            needed = not is_written(one, *texts, folder=self.work / "texts")
+            return trained(one, self.work / "costs", needed=needed, progress=self.progress)
+
+        # a rival that is done leaves, and takes the memory of its parts with it
+        return {name: train(made.pop(name)) for name in list(made)}
 
     def written(self, fitted: dict[str, Fitted]) -> dict[str, Written]:
         """Let every generator continue its prompts: the base first, then the lines of the specification."""
@@ -190,14 +208,16 @@ class Study:
             return {name: replace(one, cost_per_token=None) for name, one in rows.items()}
         with progress_bar("costs measured", len(rows), show=self.progress) as advance:
             for name, one in rows.items():
-                cost, peak = measured_cost(
+                cost, peak, base_peak = measured_cost(
                     self.generator(twin, name, fitted),
                     lambda: self.generator(twin, BASE, fitted),
                     prompt,
                     rounds=rounds,
                     folder=self.work / "costs",
+                    progress=self.progress,
                 )
-                rows[name] = replace(one, cost_per_token=one.cost_per_token or cost, peak_bytes=peak)
+                cost = one.cost_per_token or cost
+                rows[name] = replace(one, cost_per_token=cost, peak_bytes=peak, peak_bytes_base=base_peak)
                 advance(1)
         return rows
 

@@ -11,7 +11,7 @@ from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.studies.toxicity.generators import Continuation, Cost, TextGenerator, sample_seeds
 
-__all__ = ["Written", "write"]
+__all__ = ["Written", "is_written", "write"]
 
 LAYOUT = 1
 """Raised when the same generator would write other texts, so that texts of an older layout are not used."""
@@ -61,11 +61,10 @@ def write(
     advance : function of a number
         Called with the number of prompts that were finished, or are left out.
     """
-    seed = generator.context.spec.seed
-    identity = {**generator.identity, "seed": seed, "layout": LAYOUT}
+    seed, identity = generator.context.spec.seed, _identity(generator)
     texts, costs = journal_of(folder, "texts", identity), journal_of(folder, "costs", identity)
     own = generator.own_prompts(prompts)
-    missing = [prompt for prompt in own if len(texts.get(prompt, ())) < samples]
+    missing = _missing(texts, own, samples)
     advance(len(prompts) - len(missing))
     # the longest first: little padding, and the largest memory is needed at once
     missing.sort(key=len, reverse=True)
@@ -79,6 +78,20 @@ def write(
         advance(len(part))
     rows_of = [_generations(prompt, i, texts[prompt][:samples]) for i, prompt in enumerate(own)]
     return Written(rows_of, identity, _mean_cost(costs, own))
+
+
+def is_written(generator: TextGenerator, prompts: Sequence[str], samples: int, *, folder: Path) -> bool:
+    """Return whether `write` would find every text in ``folder``."""
+    texts = journal_of(folder, "texts", _identity(generator))
+    return not _missing(texts, generator.own_prompts(prompts), samples)
+
+
+def _identity(generator: TextGenerator) -> dict[str, Any]:
+    return {**generator.identity, "seed": generator.context.spec.seed, "layout": LAYOUT}
+
+
+def _missing(texts: Journal, prompts: Sequence[str], samples: int) -> list[str]:
+    return [prompt for prompt in prompts if len(texts.get(prompt, ())) < samples]
 
 
 def _generated(

@@ -9,7 +9,7 @@ from repsurgery.studies.common.report.significance import adjusted
 from repsurgery.studies.common.report.tables import Table
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import EMT, leading
-from repsurgery.studies.toxicity.report.rivals import best_steering, fluency_judge, short_names
+from repsurgery.studies.toxicity.report.rivals import best_steering, chosen_among, fluency_judge, short_names
 from repsurgery.studies.toxicity.report.side_by_side import sides
 from repsurgery.studies.toxicity.report.verdicts import both_scored, difference
 
@@ -99,16 +99,32 @@ def _short_table(record: ToxicityRecord, rows: list[Compared], names: Mapping[st
     )
     caption = (
         f"The expected max toxicity of {line!r} against every other row, by each scorer. † marks rows whose perplexity "
-        f"under {fluency_judge(record).name} is lower than that of {best}. So {best} beats a row in the first line "
-        "without † in both, and a row in the second line with † beats it in both. The table of paired tests has the "
-        "differences and the rule."
+        f"under {fluency_judge(record).name} is lower than that of {best}{_unread(rows)}. So {best} beats a row in the "
+        "first line without a mark in both, and a row in the second line with † beats it in both. The table of paired "
+        f"tests has the differences and the rule.{_selection(record, best)}"
     )
     headings = (f"{best} against", *(f"by {scorer}" for scorer in record.scorers))
     return Table(f"Which rows {best} beats, and which beat it", headings, shown, caption, keys=len(headings))
 
 
 def _marked(names: Mapping[str, str], row: Compared) -> str:
-    return names[row.row.name] + ("†" if row.perplexity is not None and row.perplexity > 0 else "")
+    mark = "?" if row.perplexity is None else "†" if row.perplexity > 0 else ""
+    return names[row.row.name] + mark
+
+
+def _unread(rows: list[Compared]) -> str:
+    return ", and ? those whose perplexity is not known" if any(row.perplexity is None for row in rows) else ""
+
+
+def _selection(record: ToxicityRecord, best: str) -> str:
+    """Return what the choice of the best steering does to the tests; nothing if there was no choice."""
+    count = chosen_among(record)
+    if count < 2:
+        return ""
+    return (
+        f" {best} was chosen among {count} steerings by the lowest toxicity by {leading(record)} on the same prompts, "
+        "so that by this scorer the comparison favours it, and p-values do not account for the choice."
+    )
 
 
 def _full_table(record: ToxicityRecord, rows: list[Compared], names: Mapping[str, str], best: str, line: str) -> Table:
@@ -127,7 +143,7 @@ def _full_table(record: ToxicityRecord, rows: list[Compared], names: Mapping[str
         "scores of each prompt are swapped at random, and Holm's p-value over the rows of one scorer is at most .05; "
         f"otherwise it is 'undecided'. Perplexity: under {fluency_judge(record).name}, the difference of the two "
         "changes from the base, each on the prompts of its row; it has no test, because the record holds no perplexity "
-        "by prompt."
+        f"by prompt.{_selection(record, best)}"
     )
     headings = ("row", "shared prompts", *(f"toxicity by {s}" for s in record.scorers), "perplexity")
     return Table(f"Paired tests: {best} against every row", headings, shown, caption)

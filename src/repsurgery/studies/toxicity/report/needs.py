@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from repsurgery.studies.common.report.numbers import number, word
+from repsurgery.studies.common.estimate import Estimate
+from repsurgery.studies.common.report.numbers import number, quantity, word
 from repsurgery.studies.common.report.tables import Column, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.rivals import TUNED, short_names
@@ -21,22 +22,21 @@ _FITS = {
 
 def needs_table(record: ToxicityRecord) -> Table | None:
     """Return what each row needs, in the order of the table of all methods; None if the record says nothing."""
-    short = short_names(record.configurations)
+    short, rows = short_names(record.configurations), [side.ours for side in sides(record) if side.ours is not None]
     names: list[Column[Configured]] = [Column("method", lambda c: short[c.name]), Column("needs", _needs)]
     columns: list[Column[Configured]] = [
         Column("cost per token", lambda c: "–" if c.cost_per_token is None else f"{number(c.cost_per_token)}×"),
         Column("extra passes per token", lambda c: number(passes_per_token(c))),
-        Column("training, minutes", lambda c: _scaled(c.training_seconds, 60)),
-        Column("peak memory, GB", lambda c: _scaled(c.peak_bytes, 1e9)),
+        Column("training, minutes", _minutes if any(c.training_seconds is not None for c in rows) else lambda c: "–"),
+        Column("memory beyond the base, GB", _memory),
         Column("parts made beforehand", _parts),
     ]
-    rows = [side.ours for side in sides(record) if side.ours is not None]
     caption = (
         "Cost per token: the time of a new token divided by that of the base, measured beside it. Extra passes: "
         "forward passes beyond the one that every new token takes. Training: CPU time of everything that is trained or "
-        "collected beforehand. Peak memory: of the whole process while the row wrote, with everything else that the "
-        "study holds, so that only differences from the base compare. Parts: what is stored, with the time that it "
-        "took and its size."
+        "collected beforehand; the vectors, texts and fits of steerings are shared among rows, and their time is not "
+        "measured. Memory: the peak of the process while the row wrote, minus that of the base, which wrote beside it "
+        "in the same process. Parts: what is stored, with the time that it took and its size."
     )
     return table_of("What each method needs", names, columns, rows, caption)
 
@@ -68,12 +68,23 @@ def _parts(c: Configured) -> str:
 
 
 def _made(part: Mapping[str, Any]) -> str:
-    seconds, size = part.get("training_seconds", part.get("seconds")), part.get("bytes")
+    seconds, size = part.get("training_seconds"), part.get("bytes")
     words = [
         "" if seconds is None else f"{_scaled(seconds, 60)} min",
         "" if size is None else f"{_scaled(size, 1e6)} MB",
     ]
     return ", ".join(filter(None, words))
+
+
+def _minutes(c: Configured) -> str:
+    return "not measured" if c.training_seconds is None else _scaled(c.training_seconds, 60)
+
+
+def _memory(c: Configured) -> str:
+    base = c.facts.get("peak_bytes_base")
+    if base is None or c.peak_bytes is None:
+        return "–"
+    return quantity(Estimate((c.peak_bytes - base) / 1e9), signed=True)
 
 
 def _scaled(value: float | None, unit: float) -> str:

@@ -147,7 +147,8 @@ def _look(c: Configured) -> _Look:
 
 def _name(record: ToxicityRecord, c: Configured, short: str) -> str:
     cost = "" if c.cost_per_token is None or c.cost_per_token < _COSTLY else f", {number(c.cost_per_token, 2)}×"
-    return short + cost + (f" ({prompts_of(record, c)} prompts)" if _is_short(record, c) else "")
+    count = prompts_of(record, c)
+    return short + cost + (f" ({count} prompt{'' if count == 1 else 's'})" if _is_short(record, c) else "")
 
 
 def _radius(c: Configured) -> float:

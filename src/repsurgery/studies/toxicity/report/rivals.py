@@ -11,6 +11,7 @@ from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, leading
 __all__ = [
     "Judge",
     "best_steering",
+    "chosen_among",
     "fluency_judge",
     "has_rivals",
     "is_rival",
@@ -48,9 +49,18 @@ def has_rivals(record: ToxicityRecord) -> bool:
 def best_steering(record: ToxicityRecord) -> Configured | None:
     """Return the steering that rivals are compared with: a tuned one if there is any, by the lowest toxicity."""
     key = f"{leading(record)}.{EMT}"
+    return min(_candidates(record), key=lambda c: c.measures[key].value, default=None)
+
+
+def chosen_among(record: ToxicityRecord) -> int:
+    """Return among how many steerings `best_steering` chooses by the prompts of the tests."""
+    return len(_candidates(record))
+
+
+def _candidates(record: ToxicityRecord) -> list[Configured]:
+    key = f"{leading(record)}.{EMT}"
     measured = [c for c in record.configurations if is_steering(c) and key in c.measures]
-    tuned = [c for c in measured if c.choices["method"] == TUNED]
-    return min(tuned or measured, key=lambda c: c.measures[key].value, default=None)
+    return [c for c in measured if c.choices["method"] == TUNED] or measured
 
 
 def unseen_scorer(record: ToxicityRecord) -> str:

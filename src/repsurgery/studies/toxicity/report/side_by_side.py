@@ -20,7 +20,7 @@ from repsurgery.studies.toxicity.report.rivals import (
 
 __all__ = ["NOT_PUBLISHED", "Side", "side_by_side", "sides"]
 
-NOT_PUBLISHED = ("linear-act", "aura", "destein", "repeng", "self-debias", "instruction")
+NOT_PUBLISHED = ("linear-act", "aura", "destein", "destein-per-head", "repeng", "self-debias", "instruction")
 """Rivals that the paper does not have, in the order of the table; any other rival follows."""
 
 
