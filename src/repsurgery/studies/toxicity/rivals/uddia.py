@@ -110,7 +110,8 @@ class Uddia(Rival):
     @property
     def _layers(self) -> int:
         """The number of blocks of the first try."""
-        return self.chosen["layers"] or max(1, len(blocks_of(unwrapped(self.model))) // 2)
+        layers: int = self.chosen["layers"]
+        return layers or max(1, len(blocks_of(unwrapped(self.model))) // 2)
 
     def _tries(self, rows: Sequence[Tokens], keys: Sequence[bytes], layers: int) -> list[tuple[float, Tokens]]:
         """Return the perplexity and the tokens of one try for each row."""
