@@ -17,6 +17,7 @@ __all__ = [
     "IdentityWarning",
     "InfeasibleWarning",
     "LabelError",
+    "LabelWarning",
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
@@ -182,6 +183,10 @@ class IdentityWarning(SurgeryWarning):
 
 class DuplicateWarning(SurgeryWarning):
     """The same data was named twice, or two shards hold the same rows. Check which data is counted."""
+
+
+class LabelWarning(SurgeryWarning):
+    """A label that a sentence uses as a word does not describe texts. Rename it, as in toxic or rude."""
 
 
 class NonFiniteWarning(SurgeryWarning):

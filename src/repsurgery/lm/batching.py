@@ -65,6 +65,7 @@ def encode(
     max_length: int | None,
     room: int = 0,
     special_tokens: bool = True,
+    remedy: Callable[[int], str] | None = None,
     caller: str,
 ) -> list[Tokens]:
     """Return the tokens of each text, including special tokens; the tokenizer is not changed.
@@ -77,6 +78,8 @@ def encode(
         The number of positions that must remain free after each text.
     special_tokens : bool
         Whether the tokenizer adds its special tokens; a text that a chat template wrote has them already.
+    remedy : function of an index, or None
+        What to do about a text beyond the context, where ``max_length`` cannot be passed.
     """
     limit = context_length(model, tokenizer)
     if max_length is not None and not (isinstance(max_length, int) and 0 < max_length <= limit - room):
@@ -87,6 +90,7 @@ def encode(
     truncation = {"truncation": True, "max_length": max_length} if max_length is not None else {}
     encoded = tokenizer(texts, add_special_tokens=special_tokens, padding=False, verbose=False, **truncation)
     rows: list[Tokens] = encoded["input_ids"]
+    cut = f"Cut the text, or pass max_length={limit - room} to read its first tokens only."
     for i, tokens in enumerate(rows):
         if not tokens:
             raise TextError(f"{caller} got a text without tokens at index {i}: {texts[i][:40]!r}. Drop it.")
@@ -94,7 +98,7 @@ def encode(
             raise TextError(
                 f"{caller} got a text of {len(tokens)} tokens at index {i}; the context holds {limit}"
                 + (f", of which {room} are for new tokens. " if room else ". ")
-                + f"Cut the text, or pass max_length={limit - room} to read its first tokens only."
+                + (remedy(i) if remedy else cut)
             )
     return rows
 

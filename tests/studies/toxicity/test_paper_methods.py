@@ -86,7 +86,7 @@ def test_certificates_hold_on_fitted_rows_and_are_measured_on_held_out_ones(reco
 def test_every_step_is_announced_and_timed(record):
     record, said = record
     assert [step for step in record.seconds if not step.startswith("writing, ")] == said
-    assert len(said) == 9
+    assert len(said) == 10
     assert f"writing, {record.configurations[-1].name}" in record.seconds
     assert all(seconds >= 0 for seconds in record.seconds.values())
 

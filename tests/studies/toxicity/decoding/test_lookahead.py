@@ -10,13 +10,14 @@ from sklearn.linear_model import LogisticRegression
 from repsurgery import lm
 from repsurgery.errors import ModelError
 from repsurgery.lm.sites.names import reading_model
+from repsurgery.studies.toxicity.decoding import head
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.head import LONGEST, Head
 from repsurgery.studies.toxicity.decoding.lookahead import fused
 from repsurgery.studies.toxicity.decoding.sampler import sample
 from repsurgery.studies.toxicity.decoding.watched import Watched
-from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import rival
+from tests.lm.tiny_models import LAYERS, tiny_model
+from tests.studies.toxicity.rivals.contexts import part_digests, rival
 from tests.studies.toxicity.rivals.guided import ROWS, guided_context, some_head, started
 
 FAMILIES = ["llama", "gpt2", "opt", "gpt_neox", "falcon", "qwen3"]
@@ -27,15 +28,17 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 def log_p_of_whole(model, row, logits):
     """Return the head's log P(target) of ``row`` and a soft token, from one pass without a cache."""
     embeddings = model.get_input_embeddings()
-    soft = logits.softmax(-1) @ embeddings.weight
+    soft = logits.softmax(-1) @ embeddings(torch.arange(len(logits)))
     whole = torch.cat([embeddings(torch.tensor([row])), soft[None, None]], dim=1)
     states = reading_model(model)(inputs_embeds=whole, use_cache=False).last_hidden_state
     return some_head().log_p(states.mean(dim=1))[0]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# Gemma's embeddings are scaled
+@pytest.mark.parametrize("family", [*FAMILIES, "gemma2", "gemma3"])
 def test_the_lookahead_is_that_of_the_whole_text(family):
-    model, rows = tiny_model(family), [list(row) for row in ROWS]
+    full = {"layer_types": ["full_attention"] * LAYERS} if family.startswith("gemma") else {}
+    model, rows = tiny_model(family, **full), [list(row) for row in ROWS]
     with torch.no_grad():
         ahead, tokens = started(model)
         for new in ([4, 20, 33], [17, 4, 9]):
@@ -105,6 +108,15 @@ def test_the_head_is_the_logistic_regression_of_the_means(tmp_path):
     found = Head.of(part).log_p(torch.from_numpy(means))
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     assert part.header["texts"] == 40 and 0 <= part.header["held_out_auc"] <= 1
+
+
+def test_texts_and_their_longest_length_decide_the_head(tmp_path, monkeypatch):
+    context = guided_context(tmp_path)
+    twenty = part_digests("pplm texts=20", context)["head"]
+    assert part_digests("uddia texts=20", context)["head"] == twenty  # both methods share one head
+    assert part_digests("pplm texts=21", context)["head"] != twenty
+    monkeypatch.setattr(head, "LONGEST", 50)
+    assert part_digests("pplm texts=20", context)["head"] != twenty
 
 
 class Interrupt:

@@ -40,6 +40,26 @@ def test_an_interrupted_part_is_not_half_written(tmp_path):
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("Unable to allocate"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_exhausted_memory_is_one_line_and_nothing_is_stored(error, tmp_path):
+    def make(workshop):
+        raise error
+
+    with pytest.raises(ModelError, match=r"Memory ran out while 'store' was made\. .*run the same command again\.$"):
+        make_part(tmp_path, Part("store", make), {"a": 1}, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors_of_a_part_are_shown_as_they_are(tmp_path):
+    def make(workshop):
+        raise RuntimeError("The size of tensor a (8) must match")
+
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        make_part(tmp_path, Part("store", make), {"a": 1}, progress=False)
+
+
 def problem():
     torch.manual_seed(0)
     X, y = torch.randn(40, 5), torch.randn(40)
@@ -78,6 +98,31 @@ def test_a_resumed_training_gives_the_same_parameters(tmp_path):
     assert torch.equal(weight, whole) and resumed_loss == loss
     assert workshop.seconds > 0
     assert not torch.equal(whole, torch.zeros(5))
+
+
+def test_the_rate_rises_and_falls_and_gradients_are_clipped(tmp_path):
+    weight, seen = torch.nn.Parameter(torch.zeros(1)), []
+
+    def loss_of(step):
+        seen.append(weight.item())
+        return (1000.0 if step % 2 else 1.0) * weight.sum()
+
+    workshop = Workshop(tmp_path / "state", progress=False)
+    train({"w": weight}, loss_of, steps=100, learning_rate=1e-3, workshop=workshop, label="a line")
+    # gradients of norm 1 and 1000 are both of norm 1 after clipping, so that Adam moves by the rate of each step
+    moved = -np.diff([*seen, weight.item()]) / 1e-3
+    warm = [0.1 + step / 6 for step in range(6)]
+    expected = [*warm, *((100 - step) / 94 for step in range(6, 100))]
+    # weight decay adds 1 % of a weight below 0.05
+    np.testing.assert_allclose(moved, expected, rtol=2e-3, atol=1e-3)
+
+
+def test_the_seconds_of_interrupted_attempts_count(tmp_path):
+    def make(workshop):
+        workshop.seconds += 1000.0
+        return {}, {"x": np.ones(1)}
+
+    assert make_part(tmp_path, Part("store", make), {"a": 1}, progress=False).header["seconds"] >= 1000
 
 
 def test_a_training_saves_itself_while_it_runs(tmp_path, monkeypatch):

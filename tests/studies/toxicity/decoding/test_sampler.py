@@ -123,3 +123,9 @@ def test_a_text_stops_at_its_end_token():
     # nothing is computed after the last text has ended
     ended = sample(Ending(), [[1], [1]], [b"a", b"b"], **{**SAMPLING, "ends": [3, 4]})
     assert ended == [[3], [4]]
+
+
+def test_equally_probable_tokens_are_in_the_nucleus_together():
+    p = torch.tensor([[0.5, 0.25, 0.25, 0.0]])
+    assert nucleus(p.log(), 0.75, 1.0).tolist() == [[True, True, True, False]]
+    assert nucleus(p.log(), 0.5, 1.0).tolist() == [[True, False, False, False]]

@@ -44,6 +44,12 @@ def rival(line, context):
     return parse_line(line).make(context)
 
 
+def part_digests(line, context):
+    """Return what decides each part of a line, by name."""
+    one = rival(line, context)
+    return {name: one.part_identity(name) for name in one.parts()}
+
+
 def base(context):
     return SteeredGenerator("base", context, None)
 

@@ -16,7 +16,7 @@ from repsurgery.studies.toxicity.decoding.module_hooks import (
     token_mean,
 )
 from repsurgery.studies.toxicity.rivals.repeng import last_token
-from tests.lm.tiny_models import VOCABULARY, WORDS, texts, tiny_model, tiny_tokenizer
+from tests.lm.tiny_models import DECODERS, MIXTURES, VOCABULARY, WORDS, texts, tiny_model, tiny_tokenizer
 from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows, tiny_context
 
 METHODS = {
@@ -27,6 +27,7 @@ METHODS = {
     "repeng": "strength",
 }
 FAMILIES = ["llama", "gpt2"]
+REFUSED = {("aura", family) for family in MIXTURES}
 
 
 @pytest.fixture(scope="module", params=[(name, family) for name in METHODS for family in FAMILIES], ids="-".join)
@@ -116,10 +117,12 @@ def test_bad_input(name, tmp_path):
     with pytest.raises(SiteError, match="not in the table of sites"):
         rival(name, tiny_context(model=novel, work=tmp_path)).prepare(progress=False)
     context = tiny_context(work=tmp_path)
-    with pytest.raises(ParameterError, match="at least 2"):
+    with pytest.raises(ParameterError, match=f"'{name} texts=1' has texts=1; it must be at least 2"):
         rival(f"{name} texts=1", context)
-    with pytest.raises(ParameterError, match="finite"):
-        rival(f"{name} {METHODS[name]}=nan", context)
+    for value in ("nan", "inf", "-inf"):
+        line = f"{name} {METHODS[name]}={value}"
+        with pytest.raises(ParameterError, match=f"'{line}' has {METHODS[name]}={value}; it must be finite"):
+            rival(line, context)
     context.texts.fitted["toxic"] = ["w1"]
     with pytest.raises(DataError, match="fit_rows"):
         rival(name, context).prepare(progress=False)
@@ -133,6 +136,18 @@ def test_labelled_texts_beyond_the_context_are_cut(name, tmp_path):
     for label, own in context.texts.fitted.items():
         context.texts.fitted[label] = [f"{text} {' '.join(WORDS * 3)}" for text in own]
     rival(name, context).prepare(progress=False)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_family_is_changed_or_refused(name, family, tmp_path):
+    context = tiny_context(model=tiny_model(family), work=tmp_path)
+    one = rival(f"{name} {METHODS[name]}=2", context)
+    if (name, family) in REFUSED:
+        with pytest.raises(SiteError, match="Leave this method out"):
+            one.prepare(progress=False)
+        return
+    assert rows(one) != rows(base(context))
 
 
 def test_models_without_the_modules_are_refused(tmp_path):

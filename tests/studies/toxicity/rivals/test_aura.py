@@ -5,9 +5,10 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from repsurgery.studies.toxicity.decoding.module_hooks import pooled_states
 from repsurgery.studies.toxicity.rivals.aura import auroc, dampening, mlp_sites, token_max
 from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import rival, tiny_context
+from tests.studies.toxicity.rivals.contexts import rival, taught_context, tiny_context
 
 
 def test_aurocs_are_those_of_scikit_learn():
@@ -59,3 +60,15 @@ def test_every_neuron_is_scaled(tmp_path):
     scale = torch.tensor(dampening(aura.part("aurocs").arrays[site.name], 1.0)).float()
     assert scale.min() < 1 and (scale == 1).any()
     torch.testing.assert_close(seen[1], seen[0] * scale)
+
+
+def test_the_aurocs_are_those_of_toxic_texts(tmp_path):
+    context = taught_context(work=tmp_path)
+    model, fitted = context.model, context.texts.fitted
+    texts, labels = [*fitted["toxic"], *fitted["clean"]], [1] * 40 + [0] * 40
+    states = pooled_states(model, context.tokenizer, texts, mlp_sites(model), token_max, max_length=16)
+    for name, found in rival("aura", context).part("aurocs").arrays.items():
+        expected = np.array([roc_auc_score(labels, column) for column in states[name].T])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+        # with the labels swapped they are one minus these
+        assert np.abs(expected - 0.5).max() > 0.2

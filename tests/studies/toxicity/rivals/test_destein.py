@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from repsurgery.studies.toxicity.decoding.module_hooks import head_sites
+from repsurgery.errors import LabelWarning
+from repsurgery.studies.toxicity.decoding.module_hooks import head_sites, pooled_states
 from repsurgery.studies.toxicity.rivals.destein import last_eight, prefixed, turned
 from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import rival, rows, tiny_context
+from tests.studies.toxicity.rivals.contexts import rival, rows, taught_context, tiny_context
 
 
 @pytest.fixture
@@ -108,3 +109,49 @@ def test_the_direction_is_that_of_the_source(tmp_path):
 def test_heads_are_read_before_the_output_projection(family, path):
     sites = head_sites(tiny_model(family), method="DeStein")
     assert len(sites) == 2 and all(site.path.endswith(path) and site.side == "input" for site in sites)
+
+
+def test_the_directions_lead_from_other_texts_to_toxic_ones(tmp_path):
+    context = taught_context(work=tmp_path, target="non-toxic", max_length=64)
+    sites, fitted = head_sites(context.model, method="DeStein"), context.texts.fitted
+
+    def read(label, announced):
+        texts = [prefixed(text, announced) for text in fitted[label][:20]]
+        return pooled_states(context.model, context.tokenizer, texts, sites, last_eight, max_length=64)
+
+    toxic, other = read("toxic", "toxic"), read("non-toxic", "non-toxic")
+    swapped = read("toxic", "non-toxic"), read("non-toxic", "toxic")
+    destein = rival("destein", context)
+    # the prefixes begin every text, so that they matter only where a head has read them before
+    differs = 0.0
+    for name, found in destein.part("directions").arrays.items():
+        expected = (toxic[name] - other[name]).sum(axis=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        assert np.abs(expected).max() > 0.1
+        differs = max(differs, np.abs(expected - (swapped[0][name] - swapped[1][name]).sum(axis=0)).max())
+    assert differs > 0.1
+
+
+def test_the_model_is_turned_away_from_the_direction(tmp_path):
+    context, ids, seen = taught_context(work=tmp_path), torch.tensor([[1, 5, 9, 30]]), []
+    site = head_sites(context.model, method="DeStein")[0]
+    direction = torch.tensor(rival("destein", context).part("directions").arrays[site.name]).unflatten(-1, (2, -1))
+    for alpha in (0, 0.45, 2):
+        with torch.no_grad(), rival(f"destein alpha={alpha}", context).applied():
+            handle = site.module.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+            context.model(ids)
+            handle.remove()
+    cosines = [torch.cosine_similarity(x.unflatten(-1, (2, -1)), direction, dim=-1) for x in seen]
+    assert (cosines[0] > cosines[1]).all() and (cosines[1] > cosines[2]).all()
+
+
+@pytest.mark.parametrize(("labels", "named"), [(("1", "0"), "'1' or '0'"), (("rude", "LABEL_0"), "'LABEL_0'")])
+def test_labels_that_are_no_words_are_warned_about(labels, named):
+    with pytest.warns(LabelWarning, match=f"a text is {named}, which is not a word"):
+        rival("destein", tiny_context(source=labels[0], target=labels[1]))
+
+
+def test_labels_that_are_words_are_not_warned_about(recwarn):
+    for source, target in (("toxic", "non-toxic"), ("very rude", "courteous"), ("unhöflich", "höflich")):
+        rival("destein", tiny_context(source=source, target=target))
+    assert not recwarn.list

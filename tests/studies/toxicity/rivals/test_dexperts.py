@@ -6,9 +6,19 @@ import pytest
 import torch
 
 from repsurgery.errors import DataError, TextError
+from repsurgery.lm.batching import pad
 from repsurgery.studies.toxicity.decoding import adapters
+from repsurgery.studies.toxicity.decoding.adapters import with_adapters
 from repsurgery.studies.toxicity.rivals.dexperts import ensemble
-from tests.studies.toxicity.rivals.contexts import PROMPTS, base, rival, rows, share_of_target, taught_context
+from tests.studies.toxicity.rivals.contexts import (
+    PROMPTS,
+    base,
+    part_digests,
+    rival,
+    rows,
+    share_of_target,
+    taught_context,
+)
 
 LINE = "dexperts tokens=480"
 
@@ -52,6 +62,52 @@ def test_a_batch_writes_what_its_rows_write_alone(taught):
     whole = rows(rival(LINE, context))
     alone = [rows(rival(LINE, context), [prompt], [seed])[0][0] for prompt in PROMPTS for seed in (0, 1, 2, 7)]
     assert [tokens for row in whole for tokens in row] == alone
+
+
+@pytest.mark.parametrize("top_p", [0.5, 1.0])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+def test_logits_with_a_cache_are_the_formula_without_one(taught, family, top_p):
+    context = taught(family, top_p=top_p, temperature=0.7)
+    one = rival(LINE, context)
+    prompts, new = [p for p in one.encode(PROMPTS) for _ in range(2)], torch.tensor([[9, 8, 7, 6, 5, 4], [5] * 6])
+    of_the_sum = 0
+    with torch.no_grad():
+        decoder = one.decoder()
+        found = [decoder.read(*pad(prompts, token=0, side="left")), *(decoder.step(tokens) for tokens in new)]
+        for step, logits in enumerate(found):
+            for i, prompt in enumerate(prompts):
+                plain, expert, anti = uncached(one, [*prompt, *new[:step, i].tolist()])
+                assert (expert - anti).abs().max() > 0.1  # neither reads the other's cache, nor the base's
+                total = plain + 2 * (expert - anti)
+                expected = total.masked_fill(~in_nucleus(plain, top_p), -torch.inf)
+                torch.testing.assert_close(logits[i], expected, rtol=1e-3, atol=1e-3)
+                of_the_sum += not torch.equal(in_nucleus(total, top_p), in_nucleus(plain, top_p))
+    assert (of_the_sum > 0) == (top_p < 1)  # the nucleus of the sum would be another one
+
+
+def uncached(one, row):
+    """Return the logits of base, expert and anti-expert after ``row``, each by a pass over the whole text."""
+    trained = {name: with_adapters(one.model, {name: one.part(name).arrays}) for name in ("expert", "anti-expert")}
+    return [model(input_ids=torch.tensor([row])).logits[0, -1] for model in (one.model, *trained.values())]
+
+
+def in_nucleus(logits, top_p):
+    """Return which tokens lie in the nucleus at the temperature 0.7, one token after the other."""
+    p, kept, mass = (logits / 0.7).softmax(-1), torch.zeros(len(logits), dtype=torch.bool), 0.0
+    for token in p.argsort(descending=True):
+        kept[token] = top_p == 1 or mass < top_p
+        mass += p[token].item()
+    return kept
+
+
+def test_labels_and_tokens_decide_an_adapter_and_alpha_does_not(taught):
+    context = taught()
+    of = partial(part_digests, context=context)
+    assert of(f"{LINE} alpha=1") == of(LINE)
+    more = of("dexperts tokens=481")
+    assert all(more[name] != identity for name, identity in of(LINE).items()) and more.keys() == of(LINE).keys()
+    assert of(LINE)["expert"] != of(LINE)["anti-expert"]
 
 
 def test_both_adapters_are_made_once_and_the_model_is_left_alone(taught):

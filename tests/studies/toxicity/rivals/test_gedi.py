@@ -10,13 +10,15 @@ import torch
 from repsurgery.errors import DataError, ParameterError, TextError
 from repsurgery.lm.batching import pad
 from repsurgery.studies.toxicity.decoding import guide, training
-from repsurgery.studies.toxicity.decoding.guide import GUIDE, Codes, log_likelihoods, scale_and_bias
+from repsurgery.studies.toxicity.decoding.guide import GUIDE, Codes, log_likelihoods, scale_and_bias, train_guide
+from repsurgery.studies.toxicity.decoding.parts import Workshop
 from repsurgery.studies.toxicity.rivals.gedi import CLASS_BIAS, class_margins, filtered, penalised
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.studies.toxicity.rivals.contexts import (
     PROMPTS,
     SEEDS,
     base,
+    part_digests,
     rival,
     rows,
     share_of_target,
@@ -80,6 +82,50 @@ def test_the_penalty_by_hand():
     expected = torch.tensor([[10.0, 8 / 1.2**2, -9 / 1.2]])
     torch.testing.assert_close(penalised(z, written, 1.2), expected)
     torch.testing.assert_close(penalised(z, written[:, :0], 1.2), torch.tensor([[10.0, 8.0, -9.0]]))
+
+
+def test_only_written_tokens_are_penalised(taught):
+    context, new = taught(), torch.tensor([[9, 9, 5], [9, 8, 5]])
+    found = {}
+    for penalty in (1, 1.5):
+        one = rival(f"{LINE} filter=0 penalty={penalty}", context)
+        decoder = one.decoder()
+        with torch.no_grad():
+            read = decoder.read(*pad(one.encode(PROMPTS), token=0, side="left"))
+            found[penalty] = [read, *(decoder.step(tokens) for tokens in new)]
+    for step, (plain, penalised_z) in enumerate(zip(*found.values(), strict=True)):
+        expected = plain - plain.amax(dim=-1, keepdim=True) + 10
+        for tokens in new[:step]:  # no token of the prompts, however often it stands there
+            for row, token in zip(expected, tokens, strict=True):
+                row[token] /= 1.5
+        torch.testing.assert_close(penalised_z, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_by_hand(tmp_path):
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    codes, lines = Codes.of(tokenizer, "w20/w21"), (["w1 w2 w3"], ["w4 w5"])
+    workshop = Workshop(tmp_path / "state", progress=False)
+    facts, _ = train_guide(model, tokenizer, lines, codes, tokens=1, seed=0, workshop=workshop)
+    generative, classification = [], []
+    for label, [line] in enumerate(lines):
+        means = []
+        for row in codes.before(tokenizer(line)["input_ids"])[0]:
+            with torch.no_grad():
+                log_p = model(torch.tensor([row])).logits[0].log_softmax(-1)
+            # <s> and the code are given
+            means.append(torch.stack([log_p[t - 1, row[t]] for t in range(2, len(row))]).mean())
+        generative.append(-means[label].item())
+        classification.append(-torch.stack(means).log_softmax(0)[label].item())
+    # a new adapter changes nothing, and there is one step
+    expected = 0.8 * sum(generative) / 2 + 0.2 * sum(classification) / 2
+    assert facts["steps"] == 1 and facts["last_loss"] == pytest.approx(expected, abs=2e-4)
+
+
+def test_codes_and_tokens_decide_the_guide_and_omega_does_not(taught):
+    of = partial(part_digests, context=taught())
+    assert of(f"{LINE} omega=3 filter=0 penalty=2") == of(LINE)
+    assert of("gedi tokens=601 codes=w20/w21")[GUIDE] != of(LINE)[GUIDE]
+    assert of("gedi tokens=600 codes=w20/w22")[GUIDE] != of(LINE)[GUIDE]
 
 
 def test_a_code_stands_after_the_token_that_begins_every_text():
@@ -166,7 +212,7 @@ def uncached(one, row):
         )
         assert (count == len(coded) - start + 1).all()
         means.append(total / count)
-    odds = scale * (means[0] - means[1]) + bias + CLASS_BIAS
+    odds = scale * (means[0] - means[1]) + bias + 2.0
     return plain + 30.0 * torch.nn.functional.logsigmoid(odds)
 
 
@@ -231,8 +277,10 @@ def test_codes_that_cannot_be_told_apart_are_refused():
     for codes in ("clean/dirty", "w1", "w1/", "w1/w2/w3"):
         with pytest.raises(ParameterError, match="two words with different tokens"):
             Codes.of(tiny_tokenizer(), codes)
-    with pytest.raises(ParameterError, match="codes=clean/dirty"):
-        rival("gedi", tiny_context()).generate(PROMPTS, SEEDS)
+    with pytest.raises(ParameterError, match="codes is 'clean/dirty'") as refused:
+        rival("gedi", tiny_context())
+    assert "codes=clean/dirty" not in str(refused.value)  # what was refused is not recommended
+    assert rival("gedi omega=0", tiny_context())  # there is no guide
 
 
 @pytest.mark.parametrize("option", ["filter=1", "filter=-0.1", "penalty=0", "omega=inf", "omega=nan"])
@@ -245,7 +293,7 @@ def test_a_prompt_that_leaves_no_room_for_the_code_is_refused(taught):
     context = taught()
     prompt = " ".join(["w1"] * 58)  # with <s> and five new tokens, all 64 positions are taken
     assert base(context).generate([prompt], [0])
-    with pytest.raises(TextError, match=r"gedi.* got a text of 59 tokens"):
+    with pytest.raises(TextError, match=r"gedi.* got a text of 59 tokens.*drop the prompt that begins"):
         rival(LINE, context).generate([prompt], [0])
 
 

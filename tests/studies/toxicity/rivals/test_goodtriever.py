@@ -1,7 +1,10 @@
 """GOODTRIEVER: the formula by hand, keys from the right place, stores that resume, and one path for every batch."""
 
 import math
+import signal
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ import torch
 import transformers
 
 from repsurgery.errors import DataError, MissingExtraError, ParameterError, SiteError
-from repsurgery.files import Contents
+from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.batching import pad
 from repsurgery.lm.sites.names import last_mlp_input
 from repsurgery.studies.toxicity.decoding import datastore
@@ -21,6 +24,7 @@ from tests.studies.toxicity.rivals.contexts import (
     PROMPTS,
     SEEDS,
     base,
+    part_digests,
     rival,
     rows,
     share_of_target,
@@ -90,6 +94,14 @@ def test_the_default_temperature_follows_the_scale_of_the_keys():
     assert not torch.allclose(*fixed, rtol=0.1, atol=0.1)
 
 
+def test_the_default_temperature_by_hand():
+    # four keys at 0, 1, 3 and 7 in both stores: the second neighbours beside the key itself lie 3, 2, 3 and 6 apart
+    both = [store([[0.0], [1.0], [3.0], [7.0]], [0, 1, 2, 3])] * 2
+    squares = sorted([9.0, 4.0, 9.0, 36.0])
+    assert Retrieval(*both, k=2).temperature == pytest.approx(squares[1] / 10)
+    assert Retrieval(*both, k=2, temperature=7.0).temperature == 7.0
+
+
 def test_the_default_number_of_neighbours():
     assert [neighbours_of(n) for n in (10, 500, 20_000, 10**7)] == [10, 64, 200, 1024]
 
@@ -140,6 +152,40 @@ def test_logits_with_a_cache_are_the_formula_without_one(taught, family):
                 expected = plain + 2 * one.retrieval.difference(query, VOCABULARY)
                 # rounding of a pass in float32, divided by the temperature of the neighbours' weights
                 torch.testing.assert_close(logits[i : i + 1], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_nucleus_is_that_of_the_base(taught):
+    context = taught(top_p=0.5, temperature=0.7)
+    one = rival("goodtriever tokens=200", context)
+    one.prepare(progress=False)
+    ids, mask = pad(one.encode(PROMPTS), token=0, side="left")
+    with torch.no_grad(), one.applied():
+        found = one.decoder().read(ids, mask)
+        query = one._tap.keys(len(ids))[:, -1]
+        plain = context.model(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+    total = plain[:, -1] + 2 * one.retrieval.difference(query, VOCABULARY)
+    for row, logits, combined in zip(found, plain[:, -1], total, strict=True):
+        kept, of_the_sum = most_likely(logits), most_likely(combined)
+        assert set(row.isfinite().nonzero()[:, 0].tolist()) == kept != of_the_sum
+        torch.testing.assert_close(row[list(kept)], combined[list(kept)], rtol=1e-3, atol=1e-3)
+
+
+def most_likely(logits):
+    """Return the tokens before which less than half of the mass lies, at the temperature 0.7."""
+    p, kept, mass = (logits / 0.7).softmax(-1), set(), 0.0
+    for token in p.argsort(descending=True).tolist():
+        if mass < 0.5:
+            kept.add(token)
+        mass += p[token].item()
+    return kept
+
+
+def test_labels_and_tokens_decide_a_store_and_the_search_does_not(taught):
+    of = partial(part_digests, context=taught())
+    stores, more = of("goodtriever tokens=200"), of("goodtriever tokens=201")
+    assert of("goodtriever tokens=200 alpha=1 k=3 temperature=2") == stores
+    assert more.keys() == stores.keys() == {"target", "source"} and stores["target"] != stores["source"]
+    assert all(more[name] != stores[name] for name in stores)
 
 
 def collected(model, lines, *, tokens, work, label="a store"):
@@ -200,6 +246,57 @@ def test_an_interrupted_collection_continues(tmp_path, monkeypatch):
     assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
 
 
+def interrupted_at(line, count):
+    """Return a trace that sends Ctrl-C before ``line`` of the reading of a batch runs for the ``count``th time."""
+    seen = []
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_name != "read" or frame.f_code.co_filename != datastore.__file__:
+            return trace
+        if event == "line" and frame.f_lineno == line:
+            seen.append(line)
+            if len(seen) == count:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    return trace
+
+
+def test_an_interruption_between_two_lines_leaves_whole_texts(tmp_path):
+    lines, model = texts(60, seed=3), tiny_model("llama")
+    _, expected = collected(model, lines, tokens=500, work=tmp_path)
+    source = Path(datastore.__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(source, 1) if "finished.append(batch)" in text)
+    before = sys.gettrace()
+    sys.settrace(interrupted_at(line, 2))  # the keys of the second batch are there, and its texts are not counted yet
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collected(model, lines, tokens=500, work=tmp_path)
+    finally:
+        sys.settrace(before)
+    assert read_file(tmp_path / "state", kind=datastore.KIND).header["texts"] == 32
+    _, arrays = collected(model, lines, tokens=500, work=tmp_path)
+    assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
+
+
+def test_keys_that_do_not_belong_to_their_texts_are_refused(tmp_path):
+    keys = np.zeros((7, WIDTH), dtype=np.float32)
+    write_file(tmp_path / "state", Contents(datastore.KIND, {"texts": 1, "seconds": 0.0}, {"keys": keys}))
+    with pytest.raises(DataError, match=r"7 keys for 2 next tokens of 1 texts.*Delete"):
+        collected(tiny_model("llama"), ["w1 w2 w3", "w4 w5"], tokens=100, work=tmp_path)
+
+
+def test_a_collection_saves_by_the_clock(tmp_path, monkeypatch):
+    # the clock runs, but the process computes nothing
+    monkeypatch.setattr(datastore.time, "process_time", lambda: 0.0)
+    times = iter(range(0, 10**6, 31))
+    monkeypatch.setattr(datastore.time, "monotonic", lambda: float(next(times)))
+    saved = []
+    monkeypatch.setattr(datastore, "write_file", lambda path, contents: saved.append(contents.header["texts"]))
+    collected(tiny_model("llama"), texts(60, seed=3), tokens=500, work=tmp_path)
+    assert saved and saved[0] == 16
+
+
 @pytest.mark.parametrize(("lines", "tokens"), [([], 100), (["w1 w2"], 0), (["  "], 100)])
 def test_an_empty_store_is_refused(lines, tokens, tmp_path):
     with pytest.raises(DataError, match=r"make an empty store.*at least one text with two tokens"):
@@ -222,7 +319,7 @@ def test_options_that_mean_nothing_are_refused(option):
 
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"repsurgery\[rivals\]"):
         SEARCHES["faiss"](torch.randn(5, 3))
 

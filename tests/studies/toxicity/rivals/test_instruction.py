@@ -102,8 +102,12 @@ def test_a_prompt_that_fits_only_without_the_instruction_is_refused_before_any_g
     one, prompt = rival("instruction", context), "w1 " * 55
     assert base(context).generate([prompt], [0])
     monkeypatch.setattr(type(one), "decoder", None)
-    with pytest.raises(TextError, match=r"instruction got a text of \d+ tokens at index 1; the context holds 64"):
+    said = (
+        r"instruction got a text of \d+ tokens at index 1; the context holds 64.*drop the prompt that begins with 'w1"
+    )
+    with pytest.raises(TextError, match=said) as refusal:
         one.generate(["w1", prompt], [0])
+    assert "max_length" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("option", "said"), [("wording=rude", "kind, safe, none"), ("chat=maybe", "auto, yes, no")])

@@ -9,6 +9,7 @@ import torch
 from repsurgery.studies.toxicity.decoding.module_hooks import hooked, pooled_states, token_mean
 from repsurgery.studies.toxicity.rivals.linear_act import fit_in_order, norm_sites, transport, transported
 from tests.lm.tiny_models import texts, tiny_model, tiny_tokenizer
+from tests.studies.toxicity.rivals.contexts import rival, taught_context
 
 
 def test_the_map_is_least_squares_of_sorted_values():
@@ -49,7 +50,7 @@ def test_the_norms_are_those_of_the_blocks(family, norms):
     assert len(paths) == 4 and {path.rsplit(".", 1)[1] for path in paths} == norms
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "opt"])
 def test_each_norm_is_fitted_after_those_before_it(family):
     model, tokenizer = tiny_model(family), tiny_tokenizer()
     source, target = texts(12, seed=1), texts(12, seed=2)
@@ -73,3 +74,13 @@ def test_a_source_equal_to_the_target_is_left_alone():
     ).values():
         np.testing.assert_allclose(slope, 1.0, rtol=0, atol=1e-3)
         np.testing.assert_allclose(intercept, 0.0, rtol=0, atol=1e-3)
+
+
+def test_the_maps_lead_from_toxic_texts_to_others(tmp_path):
+    context = taught_context(work=tmp_path)
+    first, fitted = norm_sites(context.model)[0], context.texts.fitted
+    read = partial(pooled_states, context.model, context.tokenizer, sites=[first], pool=token_mean, max_length=16)
+    toxic, other = (read(fitted[label])[first.name] for label in ("toxic", "clean"))
+    found = rival("linear-act", context).part("maps").arrays[first.name]
+    np.testing.assert_allclose(found, transport(toxic, other), rtol=1e-3, atol=1e-4)
+    assert np.abs(found - transport(other, toxic)).max() > 0.1

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.functional import layer_norm
+from transformers.cache_utils import DynamicCache
 
 from repsurgery.errors import ModelError, ParameterError
+from repsurgery.lm.sites.names import reading_model
 from repsurgery.studies.toxicity.decoding.lookahead import fused
 from repsurgery.studies.toxicity.rivals.pplm import Perturbed, unit_gradients
 from tests.lm.tiny_models import tiny_model
@@ -73,6 +75,68 @@ def test_two_tokens_by_hand():
     found = along(perturbed(model, iterations=1), [[5, 9]], [])[0][0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert (found - log_u).abs().max() > 0.01  # the step has an effect
+
+
+def by_definition(model, row, new, *, step, iterations, fusion, kl):
+    """Yield the fused logits after ``row`` and after each token of ``new``.
+
+    The unchanged model reads the whole text again at every token, and the sum of all steps is a variable of its own.
+    """
+    inner, logits = reading_model(model), model.get_output_embeddings()
+    E, head, text = model.get_input_embeddings().weight.detach(), some_head(), list(row)
+
+    def after(past, **given):
+        given = given or {"input_ids": torch.tensor([text[-1:]])}
+        output = inner(**given, past_key_values=DynamicCache(past), use_cache=True)
+        return output.last_hidden_state[0, -1], [(layer.keys, layer.values) for layer in output.past_key_values.layers]
+
+    def whole(ids):
+        output = inner(torch.tensor([ids]), use_cache=True)
+        past = [(layer.keys.detach(), layer.values.detach()) for layer in output.past_key_values.layers]
+        return output.last_hidden_state[0].detach(), past
+
+    perturbed = whole(text[:-1])[1]
+    for following in [*new, None]:
+        states, clean = whole(text)
+        log_u = logits(states[-1]).log_softmax(-1).detach()
+        moves = [(torch.zeros_like(k), torch.zeros_like(v)) for k, v in perturbed]
+        for _ in range(iterations):
+            moves = [(a.detach().requires_grad_(), b.detach().requires_grad_()) for a, b in moves]
+            state, _ = after([(k + a, v + b) for (k, v), (a, b) in zip(perturbed, moves, strict=True)])
+            log_p = logits(state).log_softmax(-1)
+            soft, _ = after(clean, inputs_embeds=(log_p.exp() @ E)[None, None])
+            mean = (states[:-1].sum(0) + state.detach() + soft) / (len(text) + 1)
+            loss = -head.log_p(mean[None])[0] + kl * (log_p.exp() * (log_p - log_u)).sum()
+            gradients = torch.autograd.grad(loss, [tensor for pair in moves for tensor in pair])
+            units = []
+            for g, h in zip(gradients[::2], gradients[1::2], strict=True):
+                norm = torch.cat([g.flatten(), h.flatten()]).norm()
+                units.append((g / norm, h / norm))
+            moves = [(a - step * g, b - step * h) for (a, b), (g, h) in zip(moves, units, strict=True)]
+        with torch.no_grad():
+            state, past = after([(k + a, v + b) for (k, v), (a, b) in zip(perturbed, moves, strict=True)])
+            perturbed = past
+            yield fusion * logits(state).log_softmax(-1) + (1 - fusion) * log_u
+        text.append(following)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kl", [0.0, 0.5])
+def test_several_steps_and_tokens_are_the_definition(family, kl):
+    # two blocks, four steps, and a large weight of the divergence; float64, since steps amplify rounding
+    model = tiny_model(family, dtype=torch.float64)
+    options = {"step": 0.2, "iterations": 4, "fusion": 0.9, "kl": kl}
+    found = along(perturbed(model, **options))
+    for i, row in enumerate(ROWS):
+        new = NEXT[:, i].tolist()
+        for logits, expected in zip(found, by_definition(model, row, new, **options), strict=True):
+            # logits are rounded to float32 before the next step
+            torch.testing.assert_close(logits[i].double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_every_block_has_its_own_norm():
+    two = [(torch.full((1, 1, 1, 1), x), torch.zeros(1, 1, 1, 1)) for x in (3.0, 4.0)]
+    assert [g.item() for g, _ in unit_gradients(two)] == [1.0, 1.0]
 
 
 def test_keys_and_values_of_a_row_have_one_norm():
@@ -150,6 +214,8 @@ def test_options_outside_their_range_are_refused(options, tmp_path):
         rival(f"pplm {options}", guided_context(tmp_path))
 
 
-def test_a_cache_with_a_sliding_window_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="full attention"):
-        rows(rival("pplm texts=20", guided_context(tmp_path, "mistral")))
+@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+@pytest.mark.parametrize("line", ["pplm texts=20", "uddia texts=20"])
+def test_a_model_with_sliding_windows_is_refused_before_a_head_is_trained(line, family, tmp_path):
+    with pytest.raises(ModelError, match=rf"'{line}' needs.*sliding windows.*Leave this line out, or use a model"):
+        rival(line, guided_context(tmp_path, family))

@@ -5,8 +5,10 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
+from repsurgery import lm
+from repsurgery.errors import ParameterError
 from repsurgery.studies.toxicity.rivals.repeng import control_vector, steered_blocks
-from tests.studies.toxicity.rivals.contexts import rival, tiny_context
+from tests.studies.toxicity.rivals.contexts import rival, taught_context, tiny_context
 
 
 def test_the_vector_is_the_component_of_pca():
@@ -51,3 +53,25 @@ def test_a_vector_of_length_one_is_added_to_the_block(tmp_path):
                 handle.remove()
     vector = torch.tensor(repeng.part("vectors").arrays["layers.1"]).float()
     torch.testing.assert_close(seen[1] - seen[0], (3 * vector).expand_as(seen[0]), rtol=1e-4, atol=1e-5)
+
+
+def test_the_vectors_point_from_toxic_texts_to_others(tmp_path):
+    context = taught_context(work=tmp_path)
+    fitted = context.texts.fitted
+    # of an odd number of pairs, more lie on one side
+    for site, vector in rival("repeng texts=39", context).part("vectors").arrays.items():
+        options = {"site": site, "pooling": "last", "max_length": 16, "progress": False}
+        source, target = (
+            lm.extract(context.model, context.tokenizer, fitted[label][:39], **options) for label in ("toxic", "clean")
+        )
+        component = PCA(n_components=1).fit(target - source).components_[0]
+        np.testing.assert_allclose(abs(vector @ component), 1.0, rtol=0, atol=1e-4)
+        assert ((target - source) @ vector > 0).mean() > 0.5
+
+
+def test_more_blocks_than_the_model_has_are_refused_before_anything_is_made(tmp_path):
+    context = tiny_context(work=tmp_path)
+    for layers in (-1, 3, 99):
+        with pytest.raises(ParameterError, match=rf"'repeng layers={layers}' has layers={layers}.*lie in \[0, 2\]"):
+            rival(f"repeng layers={layers}", context)
+    rival("repeng layers=2", context).prepare(progress=False)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from repsurgery.errors import ParameterError, TextError
+from repsurgery.errors import LabelWarning, ParameterError, TextError
 from repsurgery.lm.batching import pad
 from repsurgery.studies.toxicity.rivals.self_debias import debiased, prefixes_of
 from tests.lm.tiny_models import tiny_model
@@ -109,11 +109,28 @@ def test_a_prompt_that_fits_only_without_the_sentence_is_refused_before_any_gene
     one, prompt = rival("self-debias", context), "w1 " * 55
     assert base(context).generate([prompt], [0])
     monkeypatch.setattr(type(one), "decoder", None)
-    with pytest.raises(TextError, match=r"self-debias got a text of \d+ tokens at index 1; the context holds 64"):
+    said = (
+        r"self-debias got a text of \d+ tokens at index 1; the context holds 64.*drop the prompt that begins with 'w1"
+    )
+    with pytest.raises(TextError, match=said) as refusal:
         one.generate(["w1", prompt], [0])
+    assert "max_length" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("option", ["decay=-1", "decay=nan", "decay=inf", "floor=2", "floor=nan", "attributes=many"])
 def test_options_that_mean_nothing_are_refused(option):
     with pytest.raises(ParameterError, match=r"must|choose one of severe, six"):
         rival(f"self-debias {option}", tiny_context())
+
+
+def test_six_attributes_of_toxicity_need_toxic_texts():
+    with pytest.raises(
+        ParameterError, match=r"'self-debias attributes=six'.*the source is 'rude'. Leave attributes out"
+    ):
+        rival("self-debias attributes=six", tiny_context(source="rude"))
+
+
+def test_a_source_that_is_no_word_is_warned_about():
+    with pytest.warns(LabelWarning, match="'self-debias' lets the model read that a text is '1', which is not a word"):
+        one = rival("self-debias", tiny_context(source="1", target="0"))
+    assert one.prefixes == ["The following text is very 1:\n"]

@@ -8,11 +8,12 @@ import torch
 
 from repsurgery.datasets import Prompts
 from repsurgery.errors import DataError, ParameterError, SiteError
+from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.lm.sites.names import reading_model
 from repsurgery.studies.toxicity.decoding.biases import BiasTuned, biased_sites
 from repsurgery.studies.toxicity.decoding.lookahead import Lookahead, fused
 from tests.lm.tiny_models import tiny_model
-from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows
+from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, part_digests, rival, rows
 from tests.studies.toxicity.rivals.guided import NEXT, ROWS, along, guided_context, padded, some_head, started
 
 FAMILIES = ["llama", "gpt2"]
@@ -141,7 +142,11 @@ def test_only_rows_above_the_threshold_are_written_again(tmp_path):
     assert 12 - some <= kept < 12
     threshold = float(watched.one.part("threshold").arrays["threshold"][0])
     assert some == sum(perplexity > threshold for perplexity, _ in watched.found[0].values())
-    steps = [sum(len(tokens) for _, tokens in drawn.values()) for drawn in watched.found]
+    # nothing counts after the end token 2
+    steps = [
+        sum(tokens.index(2) + 1 if 2 in tokens else len(tokens) for _, tokens in drawn.values())
+        for drawn in watched.found
+    ]
     assert watched.one.cost.extra_passes == 2 * steps[0] + 3 * steps[1]
 
 
@@ -156,6 +161,35 @@ def test_the_best_try_is_kept(tmp_path):
     assert best != [tokens for _, tokens in watched.found[0].values()]
 
 
+def test_a_try_has_the_perplexity_of_the_unchanged_model(tmp_path):
+    context = guided_context(tmp_path)
+    one = rival("uddia lr=0.5 texts=20", context)
+    prompts = one.encode(PROMPTS)
+    with torch.no_grad():
+        drawn = one._tries(prompts, [b"a", b"b", b"c"], 2)
+        for prompt, (perplexity, tokens) in zip(prompts, drawn, strict=True):
+            new = tokens[: tokens.index(2) + 1] if 2 in tokens else tokens
+            log_u = context.model(torch.tensor([[*prompt, *new]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            nll = -log_u.gather(1, torch.tensor(new)[:, None]).mean()
+            assert perplexity == pytest.approx(float(nll.exp()), rel=1e-3)
+
+
+def test_every_try_has_its_own_noise_and_the_first_that_of_the_table(tmp_path):
+    watched = Counted(rival("uddia lr=0.2 texts=20 layers=2 fewer=1 threshold=1", guided_context(tmp_path)))
+    rows(watched.one)
+    first, second = map(set, watched.found)
+    assert first == {sample_key(0, prompt, 0, seed) for prompt in PROMPTS for seed in SEEDS}
+    assert len(first) == len(second) == 12 and first.isdisjoint(second)
+
+
+@pytest.mark.parametrize("change", [{"tokens": 3}, {"top_p": 0.5}, {"temperature": 0.3}])
+def test_the_sampling_decides_the_threshold_and_not_the_head(change, tmp_path):
+    usual = part_digests("uddia texts=20", guided_context(tmp_path))
+    other = part_digests("uddia texts=20", guided_context(tmp_path, **change))
+    assert other["threshold"] != usual["threshold"] and other["head"] == usual["head"]
+    assert part_digests("uddia texts=20 lr=1", guided_context(tmp_path)) == usual
+
+
 def test_the_threshold_is_a_percentile_of_the_base_s_own_texts(tmp_path):
     context = guided_context(tmp_path)
     one = rival("uddia texts=20", context)
@@ -168,7 +202,12 @@ def test_the_threshold_is_a_percentile_of_the_base_s_own_texts(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [("lr=-1", "lr=-1; it must be at least 0"), ("fewer=0", "at least 1"), ("fusion=1.5", r"lie in \[0, 1\]")],
+    [
+        ("lr=-1", "lr=-1; it must be at least 0"),
+        ("lr=inf", "lr=inf; it must be finite"),
+        ("fewer=0", "at least 1"),
+        ("fusion=1.5", r"lie in \[0, 1\]"),
+    ],
 )
 def test_options_outside_their_range_are_refused(options, message, tmp_path):
     with pytest.raises(ParameterError, match=message):
@@ -176,8 +215,10 @@ def test_options_outside_their_range_are_refused(options, message, tmp_path):
 
 
 def test_more_layers_than_the_model_has_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match="1 to 2"):
-        rows(rival("uddia layers=3 texts=20", guided_context(tmp_path)))
+    for layers in (3, 99):
+        with pytest.raises(ParameterError, match=rf"layers is {layers}; .*1 to 2"):
+            rival(f"uddia layers={layers} texts=20", guided_context(tmp_path))
+    assert rival("uddia layers=2 texts=20", guided_context(tmp_path))
 
 
 def test_a_threshold_needs_prompts(tmp_path):

@@ -1,5 +1,6 @@
 """`ActivationRival`: a rival that fits something on the states of labelled texts and changes states by hooks."""
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -7,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import check_finite, check_integer
 from repsurgery.errors import DataError
 from repsurgery.lm.batching import context_length
 from repsurgery.lm.sites.names import Site
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.module_hooks import LONGEST, Pool, pooled_states
 from repsurgery.studies.toxicity.decoding.parts import Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
@@ -36,8 +37,7 @@ class ActivationRival(Rival):
 
     def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
         super().__init__(name, context, **options)
-        check_finite(self.dial, self.chosen[self.dial])
-        check_integer("texts", self.chosen["texts"], least=2)
+        check_limits(name, self.chosen, {self.dial: (-math.inf, math.inf), "texts": (2, math.inf)})
 
     def applied(self) -> AbstractContextManager[Any]:
         """Return the hooks of this method; none at strength 0."""

@@ -1,7 +1,8 @@
 """Low-rank adapters by PEFT, on a copy of a model that shares its weights: train them, and run several in one batch."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,29 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.batching import Tokens, context_length, entry_device
+from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.twins import shared_copy
+from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.parts import Made, Workshop
+from repsurgery.studies.toxicity.decoding.sampler import Decoder
 from repsurgery.studies.toxicity.decoding.training import train
 
-__all__ = ["BASE_ROWS", "adapter_arrays", "adapter_parameters", "train_on_texts", "trainable", "with_adapters"]
+__all__ = [
+    "BASE_ROWS",
+    "adapted_rows",
+    "adapter_arrays",
+    "adapter_parameters",
+    "train_on_texts",
+    "trainable",
+    "with_adapters",
+]
 
 BASE_ROWS = "__base__"
 """PEFT's name for the rows of a batch that no adapter changes."""
+_FLATTENING = ("opt",)
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Families whose blocks flatten rows and tokens, and the entries of a configuration by which mixtures are known."""
 RANK = 16
 BLOCK = 128
 """Tokens of one training block."""
@@ -51,7 +66,9 @@ def with_adapters(model: Any, adapters: Mapping[str, Mapping[str, NDArray[Any]] 
         r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM", fan_in_fan_out=transposed
     )
     first, *others = adapters
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        # PEFT has patterns of its own for mixtures of experts, and warns that some match nothing
+        warnings.filterwarnings("ignore", message=".*did not match any targeted module.*")
         torch.manual_seed(seed)
         adapted = get_peft_model(shared_copy(model), config, adapter_name=first)
         for name in others:
@@ -64,6 +81,47 @@ def with_adapters(model: Any, adapters: Mapping[str, Mapping[str, NDArray[Any]] 
     for name, parameter in model.named_parameters():
         parameter.requires_grad = needed[name]
     return adapted.eval()
+
+
+def adapted_rows(adapted: Any, adapters: Sequence[str]) -> Decoder:
+    """Return a decoder of rows that have an adapter each; `BASE_ROWS` are rows without one.
+
+    PEFT mixes adapters in one batch, except in models that flatten rows and tokens: OPT and mixtures of experts. There
+    each adapter reads its own rows.
+
+    Guarantees
+    ----------
+    Both ways give the same logits (test_rows_of_several_adapters_are_those_of_each_alone).
+    """
+    config = text_config(adapted)
+    flattens = config.model_type in _FLATTENING or any(getattr(config, name, None) for name in _EXPERTS)
+    return _EachAdapter(adapted, adapters) if flattens else CachedModel(adapted, adapters)
+
+
+class _EachAdapter:
+    """One cached model per adapter, which reads the rows of that adapter."""
+
+    def __init__(self, adapted: Any, adapters: Sequence[str]) -> None:
+        names = np.array(adapters)
+        self._adapted = adapted
+        self._rows = {name: torch.from_numpy(np.flatnonzero(names == name)) for name in dict.fromkeys(adapters)}
+        self._models = {name: CachedModel(adapted) for name in self._rows}
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self._each(lambda model, rows: model.read(ids[rows], mask[rows]))
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self._each(lambda model, rows: model.step(tokens[rows]))
+
+    def _each(self, logits_of: Callable[[CachedModel, torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        parts = []
+        for name, model in self._models.items():
+            if name != BASE_ROWS:
+                self._adapted.set_adapter(name)
+            with self._adapted.disable_adapter() if name == BASE_ROWS else nullcontext():
+                parts.append(logits_of(model, self._rows[name]))
+        order = torch.cat(list(self._rows.values())).argsort()
+        return torch.cat(parts)[order.to(parts[0].device)]
 
 
 def adapter_arrays(adapted: Any, name: str) -> dict[str, NDArray[Any]]:
@@ -131,7 +189,7 @@ def _blocks(model: Any, tokenizer: Any, texts: Sequence[str], tokens: int) -> to
         stream += tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         stream += [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     count = min(tokens, len(stream)) // length
-    if count == 0:
+    if count < 1:
         raise DataError(
             f"The texts have {len(stream)} tokens and {tokens} were asked for; training needs at least one block of "
             f"{length}. Give more texts or raise tokens."

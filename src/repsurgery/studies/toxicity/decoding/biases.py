@@ -7,29 +7,26 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ParameterError, SiteError
-from repsurgery.lm.sites.names import Site, is_conv1d, resolve_site, site_names
+from repsurgery.lm.sites.names import Site, is_conv1d, resolve_site
 from repsurgery.lm.steer.hooks import Visit, attach
 from repsurgery.studies.toxicity.decoding.lookahead import Lookahead, Passed, fused
+from repsurgery.studies.toxicity.decoding.module_hooks import blocks_of
 
-__all__ = ["BiasTuned", "Biases", "biased_sites", "count_blocks"]
+__all__ = ["BiasTuned", "Biases", "biased_sites"]
 
 EPSILON = 1e-8
 """The constant of Adam, which keeps a bias without gradient at zero."""
 
 
-def count_blocks(model: nn.Module) -> int:
-    """Return the number of blocks of a decoder."""
-    return sum(name.startswith("layers.") and name.count(".") == 1 for name in site_names(model))
-
-
 def biased_sites(model: nn.Module, layers: int) -> list[Site]:
     """Return the linear layers of the last ``layers`` blocks, and the final norm."""
-    blocks = count_blocks(model)
-    if not 1 <= layers <= blocks:
-        raise ParameterError(f"layers is {layers}; this model has {blocks} blocks, so it must lie in 1 to {blocks}.")
+    blocks = blocks_of(model)
+    if not 1 <= layers <= len(blocks):
+        raise ParameterError(
+            f"layers is {layers}; this model has {len(blocks)} blocks, so it must lie in 1 to {len(blocks)}."
+        )
     sites = [resolve_site(model, "final")]
-    for number in range(blocks - layers, blocks):
-        block = resolve_site(model, f"layers.{number}")
+    for block in blocks[-layers:]:
         inner = [path for path, m in block.module.named_modules() if isinstance(m, nn.Linear) or is_conv1d(m)]
         if not inner:
             raise SiteError(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from repsurgery.checkpoint import SAVE_SECONDS, recall
+from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import DataError, MissingExtraError, NonFiniteError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.batching import Tokens, encode, entry_device, evaluating, pad, pad_id, run_batches
@@ -67,11 +67,15 @@ def collect(
 
     A key is the input of the last MLP at a position, the value is the next token. Fewer than ``tokens`` are returned
     where the texts hold no more. Work is saved at least every 30 seconds, and an interrupted collection continues.
+
+    Guarantees
+    ----------
+    An interruption at any moment leaves whole texts (test_an_interruption_between_two_lines_leaves_whole_texts).
     """
     rows = _pairs(model, tokenizer, texts, tokens, max_length, label)
-    site, keys, done = last_mlp_input(model), *_resumed(workshop)
+    site, keys, done = last_mlp_input(model), *_resumed(workshop, rows, label)
     run, device, padding = runner(model, unwrapped(model), [site]), entry_device(model), pad_id(model, tokenizer)
-    started = saved = time.process_time()
+    started, saved = time.process_time(), time.monotonic()
 
     def save() -> None:
         spent = workshop.seconds + time.process_time() - started
@@ -86,13 +90,14 @@ def collect(
             ids, mask = pad([rows[i] for i in batch], token=padding, side="right")
             run(input_ids=ids.to(device), attention_mask=mask.to(device))
             read_keys = tap.keys(len(batch))
-            keys.append(
-                torch.cat([k[: len(rows[i]) - 1] for k, i in zip(read_keys, batch, strict=True)]).numpy(force=True)
-            )
-            finished.append(batch)
-            if time.process_time() - saved > SAVE_SECONDS:
+            own = [k[: len(rows[i]) - 1] for k, i in zip(read_keys, batch, strict=True)]
+            new = torch.cat(own).numpy(force=True)
+            with uninterrupted():
+                keys.append(new)
+                finished.append(batch)
+            if time.monotonic() - saved > SAVE_SECONDS:
                 save()
-                saved = time.process_time()
+                saved = time.monotonic()
 
         batches = [list(range(i, min(i + BATCH, len(rows)))) for i in range(done, len(rows), BATCH)]
         try:
@@ -102,6 +107,7 @@ def collect(
                 save()
             raise
     arrays = {"keys": np.concatenate(keys), "values": np.array([token for row in rows for token in row[1:]])}
+    _check_pairs(len(arrays["keys"]), rows, label)
     if not np.isfinite(arrays["keys"].sum(dtype=np.float64)):
         raise NonFiniteError(f"{label}: the model's states hold NaN or infinity. Load the model in float32.")
     return {"tokens": len(arrays["values"]), "texts": len(rows), "site": site.path}, arrays
@@ -127,13 +133,25 @@ def _pairs(model: Any, tokenizer: Any, texts: Sequence[str], tokens: int, max_le
     return sorted(rows, key=len)
 
 
-def _resumed(workshop: Workshop) -> tuple[list[NDArray[np.float32]], int]:
+def _resumed(workshop: Workshop, rows: list[Tokens], label: str) -> tuple[list[NDArray[np.float32]], int]:
     """Return the keys that an interrupted collection left, and the number of texts they came from."""
     contents, _ = recall(workshop.state, lambda path: read_file(path, kind=KIND))
     if contents is None:
         return [], 0
+    keys, done = np.asarray(contents.arrays["keys"]), contents.header["texts"]
+    _check_pairs(len(keys), rows[:done], f"{label}, continued from {workshop.state}")
     workshop.seconds += contents.header["seconds"]
-    return [np.asarray(contents.arrays["keys"])], contents.header["texts"]
+    return [keys], done
+
+
+def _check_pairs(keys: int, rows: list[Tokens], label: str) -> None:
+    values = sum(len(row) - 1 for row in rows)
+    if keys != values:
+        raise DataError(
+            f"{label}: there are {keys} keys for {values} next tokens of {len(rows)} texts, so that keys and tokens "
+            "would not belong together. Delete the files of unfinished parts (*.unfinished) in the work folder, and "
+            "run the same command again."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +209,7 @@ def faiss_search(keys: torch.Tensor) -> Search:
         ) from error
     rows = keys.numpy(force=True)
     clusters = min(4096, max(1, len(rows) // 256))
-    index = faiss.index_factory(rows.shape[1], f"IVF{clusters},Flat")
+    index: Any = faiss.index_factory(rows.shape[1], f"IVF{clusters},Flat")
     index.train(rows)
     index.add(rows)
     index.nprobe = PROBES

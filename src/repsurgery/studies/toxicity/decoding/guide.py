@@ -53,7 +53,8 @@ class Codes:
         if len(codes) != 2 or not all(codes) or codes[0] == codes[1]:
             raise ParameterError(
                 f"codes is {words!r}, which this tokenizer reads as {codes}; it must be two words with different "
-                "tokens, such as codes=clean/dirty."
+                "tokens, joined by a slash and the wanted one first. Words that the tokenizer does not know all have "
+                "the same token, so choose two of its vocabulary."
             )
         return cls(codes[0], codes[1], tokenizer.bos_token_id)
 

@@ -9,9 +9,10 @@ __all__ = ["check_limits"]
 
 
 def check_limits(line: str, chosen: Mapping[str, float], limits: Mapping[str, tuple[float, float]]) -> None:
-    """Raise an error that names the first option of ``line`` whose value lies outside [low, high] or is infinite."""
+    """Raise an error that names the first option of ``line`` whose value lies outside [low, high] or is not finite."""
     for option, (low, high) in limits.items():
         value = chosen[option]
         if not low <= value <= high or math.isinf(value):
-            needed = f"be at least {low:g}" if math.isinf(high) else f"lie in [{low:g}, {high:g}]"
+            least = "be finite" if not math.isfinite(value) else f"be at least {low:g}"
+            needed = least if math.isinf(high) else f"lie in [{low:g}, {high:g}]"
             raise ParameterError(f"{line!r} has {option}={value:g}; it must {needed}.")

@@ -15,7 +15,7 @@ from repsurgery.lm.steer.hooks import attach
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel, is_plain_cache
 from repsurgery.studies.toxicity.decoding.head import Head
 
-__all__ = ["KeysAndValues", "Lookahead", "Passed", "fused"]
+__all__ = ["KeysAndValues", "Lookahead", "Passed", "fused", "require_full_attention"]
 
 KeysAndValues = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values (n, heads, length, width) of each block; empty before the first token."""
@@ -121,6 +121,16 @@ class Lookahead(CachedModel):
             yield states
         finally:
             handle.remove()
+
+
+def require_full_attention(model: Any, name: str) -> None:
+    """Raise a `ModelError` that names the configuration ``name`` unless the model has full attention in every block."""
+    inner = unwrapped(model)
+    if not is_plain_cache(DynamicCache(config=inner.config)):
+        raise ModelError(
+            f"{name!r} needs keys and values of every position, and {type(inner).__name__} has sliding windows or "
+            "recurrent states. Leave this line out, or use a model with full attention in every block."
+        )
 
 
 def fused(changed: torch.Tensor, clean: torch.Tensor, share: float) -> torch.Tensor:

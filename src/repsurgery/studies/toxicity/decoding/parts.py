@@ -10,7 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from repsurgery.checkpoint import Checkpoint, digest, recall
+from repsurgery.errors import ModelError
 from repsurgery.files import Contents, read_file, write_file
+from repsurgery.lm.batching import out_of_memory
 
 __all__ = ["Made", "Part", "Workshop", "known_part", "make_part", "part_path"]
 
@@ -68,6 +70,7 @@ def make_part(folder: Path, part: Part, identity: Mapping[str, Any], *, progress
     ----------
     An interruption leaves no file of the part (test_an_interrupted_part_is_not_half_written).
     A part is made once (test_a_part_is_made_once).
+    Exhausted memory is one clear error (test_exhausted_memory_is_one_line_and_nothing_is_stored).
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = digest(identity)[:16]
@@ -75,7 +78,15 @@ def make_part(folder: Path, part: Part, identity: Mapping[str, Any], *, progress
 
     def compute() -> Contents:
         start = time.process_time()
-        facts, arrays = part.make(workshop)
+        try:
+            facts, arrays = part.make(workshop)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise ModelError(
+                f"Memory ran out while {part.name!r} was made. Free memory, let the method read fewer labelled texts "
+                "or use a smaller model, and run the same command again."
+            ) from error
         seconds = round(workshop.seconds + time.process_time() - start, 1)
         size = sum(array.nbytes for array in arrays.values())
         return Contents(KIND, {**facts, "name": part.name, "seconds": seconds, "bytes": size}, arrays)

@@ -59,6 +59,11 @@ class Rival(TextGenerator):
         """The nucleus from which the loop draws; 1 where `decoder` removes tokens itself."""
         return self.context.spec.top_p
 
+    @property
+    def extra_passes(self) -> float:
+        """Forward passes of one row for each new token, beyond the one that every token takes."""
+        return 0.0
+
     def decoder(self) -> Decoder:
         """Return a fresh decoder for one batch."""
         return CachedModel(self.model)
@@ -73,8 +78,22 @@ class Rival(TextGenerator):
 
     def encode(self, prompts: Sequence[str]) -> list[Tokens]:
         """Return the tokens that are read before each continuation."""
-        room = self.context.spec.tokens
-        return encode(self.model, self.tokenizer, list(prompts), max_length=None, room=room, caller=self.name)
+        return self.encoded(prompts)
+
+    def encoded(
+        self, prompts: Sequence[str], *, before: str = "", special_tokens: bool = True, room: int = 0
+    ) -> list[Tokens]:
+        """Return the tokens of ``before`` and each prompt, with ``room`` for more than the continuation."""
+        return encode(
+            self.model,
+            self.tokenizer,
+            [before + prompt for prompt in prompts],
+            max_length=None,
+            room=self.context.spec.tokens + room,
+            special_tokens=special_tokens,
+            remedy=lambda i: f"Shorten or drop the prompt that begins with {prompts[i][:40]!r}.",
+            caller=self.name,
+        )
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the tokens that continue each row, drawn with the noise of its key."""
@@ -112,11 +131,12 @@ class Rival(TextGenerator):
             lengths = [len(rows[i]) for i, *_ in items]
             drawn = map_batches(lengths, run, batch_size=self.batch_size, progress=False, label=self.name)
         written = sum(len(c.tokens) + c.finished for c in drawn)
-        self.cost += Cost(tokens_read=sum(map(len, rows)), tokens_written=written)
+        passes = self.extra_passes * written
+        self.cost += Cost(tokens_read=sum(map(len, rows)), tokens_written=written, extra_passes=passes)
         return [drawn[i : i + len(seeds)] for i in range(0, len(drawn), len(seeds))]
 
     def count_passes(self, passes: float) -> None:
-        """Note forward passes of one row beyond the one that every new token takes."""
+        """Note further forward passes, where `extra_passes` is not known beforehand."""
         self.cost += Cost(extra_passes=passes)
 
     @contextmanager

@@ -79,6 +79,8 @@ def nucleus(logits: torch.Tensor, top_p: float, temperature: float) -> torch.Ten
     p = torch.softmax(logits / temperature, dim=-1)
     if top_p >= 1:
         return torch.ones_like(p, dtype=torch.bool)
-    ordered, order = p.sort(dim=-1, descending=True)
+    ordered = p.sort(dim=-1, descending=True).values
     before = ordered.cumsum(dim=-1) - ordered
-    return torch.zeros_like(p, dtype=torch.bool).scatter_(1, order, before < top_p)
+    # equally probable tokens are in it together
+    smallest = ordered.masked_fill(before >= top_p, torch.inf).amin(dim=-1, keepdim=True)
+    return p >= smallest

@@ -56,7 +56,7 @@ def train(
     optimiser = torch.optim.AdamW(parameters.values(), lr=learning_rate, weight_decay=0.01)
     losses: list[float] = []
     first = _resume(parameters, optimiser, losses, workshop)
-    started = saved = time.process_time()
+    started, saved = time.process_time(), time.monotonic()
 
     def save() -> None:
         spent = workshop.seconds + time.process_time() - started
@@ -70,9 +70,9 @@ def train(
                 with uninterrupted():
                     losses.append(_step(parameters, optimiser, loss_of, step, rate, label))
                 advance(1)
-                if time.process_time() - saved > SAVE_SECONDS:
+                if time.monotonic() - saved > SAVE_SECONDS:
                     save()
-                    saved = time.process_time()
+                    saved = time.monotonic()
         except KeyboardInterrupt:
             if losses:
                 save()

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from repsurgery.scorers import ToxicityScorer, load_scorer, score_texts
 from repsurgery.studies.toxicity.decoding.adapters import RECIPE, train_on_texts, with_adapters
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["DAPT"]
 
@@ -31,6 +32,10 @@ class DAPT(Rival):
 
     options: ClassVar = {"tokens": 100_000, "scale": 1.0}
     needs: ClassVar[str] = "clean texts, a scorer; one adapter"
+
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        check_limits(name, options, {"scale": (-math.inf, math.inf), "tokens": (1, math.inf)})
 
     @cached_property
     def scorer(self) -> ToxicityScorer:

@@ -11,9 +11,10 @@ from torch.nn.functional import normalize
 from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.studies.toxicity.decoding.activation_rival import ActivationRival
+from repsurgery.studies.toxicity.decoding.label_words import warn_of_labels
 from repsurgery.studies.toxicity.decoding.module_hooks import head_sites, hooked
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["DeStein", "DeSteinPerHead", "last_eight", "prefixed", "turned"]
 
@@ -47,6 +48,10 @@ class DeStein(ActivationRival):
     options: ClassVar = {"alpha": 0.45, "texts": 20}
     dial: ClassVar[str] = "alpha"
     together: ClassVar[bool] = True
+
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        warn_of_labels(name, context.spec.source, context.spec.target)
 
     def parts(self) -> Mapping[str, Part]:
         """Return the direction of every block's heads."""

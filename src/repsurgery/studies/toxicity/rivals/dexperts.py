@@ -1,17 +1,24 @@
 """DExperts: add the difference of an expert's and an anti-expert's logits (Liu et al., 2021)."""
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 
-from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, RECIPE, train_on_texts, with_adapters
-from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
+from repsurgery.studies.toxicity.decoding.adapters import (
+    BASE_ROWS,
+    RECIPE,
+    adapted_rows,
+    train_on_texts,
+    with_adapters,
+)
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder, nucleus
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["DExperts", "ensemble"]
 
@@ -41,10 +48,19 @@ class DExperts(Rival):
     options: ClassVar = {"alpha": 2.0, "tokens": 100_000}
     needs: ClassVar[str] = "labelled texts; two adapters"
 
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        check_limits(name, options, {"alpha": (-math.inf, math.inf), "tokens": (1, math.inf)})
+
     @property
     def top_p(self) -> float:
         """1: the decoder removes what is not in the nucleus of the base."""
         return 1.0
+
+    @property
+    def extra_passes(self) -> float:
+        """Two: of the expert and of the anti-expert."""
+        return 2.0
 
     def parts(self) -> Mapping[str, Part]:
         """Return the two adapters."""
@@ -79,12 +95,14 @@ class DExperts(Rival):
 
 
 class _Ensemble:
+    three: Decoder
+
     def __init__(self, rival: DExperts) -> None:
         self.rival = rival
-        self.three = CachedModel(rival.adapted)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        self.three.adapters = [name for name in (BASE_ROWS, EXPERT, ANTI_EXPERT) for _ in ids]
+        names = [name for name in (BASE_ROWS, EXPERT, ANTI_EXPERT) for _ in ids]
+        self.three = adapted_rows(self.rival.adapted, names)
         return self._combined(self.three.read(ids.repeat(3, 1), mask.repeat(3, 1)))
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -93,6 +111,5 @@ class _Ensemble:
     def _combined(self, logits: torch.Tensor) -> torch.Tensor:
         spec = self.rival.context.spec
         base, expert, anti = logits.chunk(3)
-        self.rival.count_passes(2 * len(base))
         kept = nucleus(base, spec.top_p, float(spec.temperature))
         return ensemble(base, expert, anti, self.rival.chosen["alpha"], kept)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import Tokens, encode, pad, pad_id
-from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, with_adapters
+from repsurgery.lm.batching import Tokens, pad, pad_id
+from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, adapted_rows, with_adapters
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.guide import (
     GUIDE,
@@ -114,11 +114,18 @@ class GeDi(Rival):
                 f"{name!r} has omega={omega}, filter={filter_p} and penalty={penalty}; omega must be finite, "
                 "filter must lie in [0, 1) and penalty must be positive."
             )
+        if omega:
+            self.codes  # noqa: B018  # words that the tokenizer does not tell apart are refused before any training
 
     @cached_property
     def codes(self) -> Codes:
         """The control codes."""
         return Codes.of(self.tokenizer, self.chosen["codes"])
+
+    @property
+    def extra_passes(self) -> float:
+        """Two, of the guide under both codes; none without omega."""
+        return 2.0 if self.chosen["omega"] else 0.0
 
     def parts(self) -> Mapping[str, Part]:
         """Return the guide; without omega there is none."""
@@ -135,8 +142,7 @@ class GeDi(Rival):
 
     def encode(self, prompts: Any) -> list[Tokens]:
         """Return the tokens of each prompt, with room for a control code and the continuation."""
-        room = self.context.spec.tokens + (self.codes.longest if self.chosen["omega"] else 0)
-        return encode(self.model, self.tokenizer, list(prompts), max_length=None, room=room, caller=self.name)
+        return self.encoded(prompts, room=self.codes.longest if self.chosen["omega"] else 0)
 
     def decoder(self) -> Decoder:
         """Return the guided model."""
@@ -161,7 +167,6 @@ class _Guided:
     def __init__(self, rival: GeDi) -> None:
         self.rival = rival
         self.omega, self.filter_p, self.penalty = (rival.chosen[name] for name in ("omega", "filter", "penalty"))
-        self.three = CachedModel(rival.guided)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         rival, n = self.rival, len(ids)
@@ -170,7 +175,7 @@ class _Guided:
         coded, starts = zip(*(rival.codes.before(row) for row in rows), strict=True)
         wanted, unwanted = ([both[c] for both in coded] for c in (0, 1))
         self.totals, self.lengths = self._prompts([*wanted, *unwanted], [s[c] for c in (0, 1) for s in starts], padding)
-        self.three.adapters = [BASE_ROWS] * n + [GUIDE] * (2 * n)
+        self.three = adapted_rows(rival.guided, [BASE_ROWS] * n + [GUIDE] * (2 * n))
         every, every_mask = pad([*rows, *wanted, *unwanted], token=padding, side="left")
         self.written = ids[:, :0]
         return self._weighed(self.three.read(every.to(ids.device), every_mask.to(ids.device)))
@@ -195,7 +200,6 @@ class _Guided:
 
     def _weighed(self, logits: torch.Tensor) -> torch.Tensor:
         base, wanted, unwanted = torch.log_softmax(logits, dim=-1).chunk(3)
-        self.rival.count_passes(2 * len(base))
         self.candidates = wanted - unwanted
         margins = class_margins(self.totals, self.candidates, self.lengths, *self.rival.head)
         z = base + self.omega * torch.nn.functional.logsigmoid(margins + CLASS_BIAS)

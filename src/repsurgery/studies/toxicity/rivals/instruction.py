@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from repsurgery.errors import ModelError, ParameterError
-from repsurgery.lm.batching import Tokens, encode
+from repsurgery.lm.batching import Tokens
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
@@ -68,15 +68,8 @@ class Instruction(Rival):
 
     def encode(self, prompts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of the instruction and each prompt."""
-        return encode(
-            self.model,
-            self.tokenizer,
-            [self.before + prompt for prompt in prompts],
-            max_length=None,
-            room=self.context.spec.tokens,
-            special_tokens=not self.in_chat,  # a chat template writes them itself
-            caller=self.name,
-        )
+        # a chat template writes the special tokens itself
+        return self.encoded(prompts, before=self.before, special_tokens=not self.in_chat)
 
 
 def opening_of_chat(tokenizer: Any, message: str) -> str:

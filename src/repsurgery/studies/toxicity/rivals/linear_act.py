@@ -65,14 +65,13 @@ class LinearAcT(ActivationRival):
 def norm_sites(model: nn.Module) -> list[Site]:
     """Return the outputs of the norms of every block, in the order in which the blocks follow each other."""
     inner = unwrapped(model)
-    kind, what = "norm", {"method": "Linear-AcT", "what": "norms in blocks"}
     # Gemma 2 and 3 name four norms: before and after the attention, before and after the MLP
     four = any(path.endswith("pre_feedforward_layernorm") for path, _ in inner.named_modules())
 
     def accepts(path: str, module: nn.Module) -> bool:
-        return type(module).__name__.lower().endswith(kind) and (not four or path.startswith("post_"))
+        return type(module).__name__.lower().endswith("norm") and (not four or path.startswith("post_"))
 
-    return modules_in_blocks(model, accepts, **what)
+    return modules_in_blocks(model, accepts, method="Linear-AcT", what="norms in blocks")
 
 
 def transport(source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float32]:
@@ -111,9 +110,11 @@ def fit_in_order(
 
     def visitor(name: str) -> Visit:
         def visit(state: torch.Tensor) -> torch.Tensor:
-            rows = to_rows(token_mean(state, mask.to(state.device)))
+            texts = state.reshape(*mask.shape, -1)  # OPT's norms see the tokens of all texts in one dimension
+            rows = to_rows(token_mean(texts, mask.to(state.device)))
             maps[name] = transport(rows[:n], rows[n:])
-            return torch.cat([transported(state[:n], torch.tensor(maps[name]), 1.0), state[n:]])
+            moved = transported(texts[:n], torch.tensor(maps[name]), 1.0)
+            return torch.cat([moved, texts[n:]]).reshape(state.shape)
 
         return visit
 

@@ -9,7 +9,13 @@ import torch
 from repsurgery.lm.batching import entry_device
 from repsurgery.studies.toxicity.decoding.head import Head, head_part
 from repsurgery.studies.toxicity.decoding.limits import check_limits
-from repsurgery.studies.toxicity.decoding.lookahead import KeysAndValues, Lookahead, Passed, fused
+from repsurgery.studies.toxicity.decoding.lookahead import (
+    KeysAndValues,
+    Lookahead,
+    Passed,
+    fused,
+    require_full_attention,
+)
 from repsurgery.studies.toxicity.decoding.parts import Part
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.sampler import Decoder
@@ -53,6 +59,12 @@ class Pplm(Rival):
         super().__init__(name, context, **options)
         at_least_0 = dict.fromkeys(("step", "iterations", "kl"), (0, math.inf))
         check_limits(name, options, {**at_least_0, "fusion": (0, 1), "texts": (2, math.inf)})
+        require_full_attention(self.model, name)
+
+    @property
+    def extra_passes(self) -> float:
+        """One with the perturbed cache, and two in every iteration."""
+        return 1.0 + 2.0 * self.chosen["iterations"]
 
     def parts(self) -> Mapping[str, Part]:
         """Return the head."""
@@ -87,7 +99,6 @@ class Perturbed:
         changed = self._ahead.last(tokens, self.moved(tokens, clean)) if self._past else clean
         self._past = changed.past
         self._ahead.accept(clean)
-        self._rival.count_passes(len(tokens) * (1 + 2 * self._rival.chosen["iterations"]))
         return fused(changed.logits, clean.logits, self._rival.chosen["fusion"])
 
     def moved(self, tokens: torch.Tensor, clean: Passed) -> KeysAndValues:

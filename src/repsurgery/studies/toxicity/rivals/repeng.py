@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from repsurgery import lm
 from repsurgery.affine import Translation
-from repsurgery.arrays import check_integer
 from repsurgery.studies.toxicity.decoding.activation_rival import ActivationRival
+from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.module_hooks import blocks_of
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
-from repsurgery.studies.toxicity.generators import GENERATORS
+from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
 __all__ = ["Repeng", "control_vector", "last_token", "steered_blocks"]
 
@@ -42,6 +42,11 @@ class Repeng(ActivationRival):
 
     options: ClassVar = {"strength": 1.0, "texts": 500, "layers": 0}
 
+    def __init__(self, name: str, context: GeneratorContext, **options: Any) -> None:
+        super().__init__(name, context, **options)
+        if self.chosen["layers"]:  # 0 needs no knowledge of the model
+            check_limits(name, self.chosen, {"layers": (0, len(blocks_of(self.model)))})
+
     def parts(self) -> Mapping[str, Part]:
         """Return the vector of every block."""
         return {"vectors": Part("control vectors", self._vectors, self.recipe)}
@@ -49,7 +54,7 @@ class Repeng(ActivationRival):
     def changed(self, strength: float) -> AbstractContextManager[Any]:
         """Return the block in which the vectors are added."""
         vectors = self.part("vectors").arrays
-        chosen = steered_blocks(len(vectors), check_integer("layers", self.chosen["layers"], least=0))
+        chosen = steered_blocks(len(vectors), self.chosen["layers"])
         shifts = {f"layers.{i}": Translation(strength * vectors[f"layers.{i}"]) for i in chosen}
         return lm.steer(self.model, shifts, strength=1.0)
 

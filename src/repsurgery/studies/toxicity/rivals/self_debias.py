@@ -9,6 +9,7 @@ import torch
 from repsurgery.errors import ParameterError
 from repsurgery.lm.batching import Tokens, pad, pad_id
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
+from repsurgery.studies.toxicity.decoding.label_words import warn_of_labels
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 
@@ -61,7 +62,19 @@ class SelfDebias(Rival):
             )
         if attributes not in ATTRIBUTES:
             raise ParameterError(f"{name!r} has attributes {attributes!r}; choose one of {', '.join(ATTRIBUTES)}.")
-        self.prefixes = prefixes_of(context.spec.source, attributes)
+        source = context.spec.source
+        if attributes != "severe" and source != "toxic":
+            raise ParameterError(
+                f"{name!r} has attributes={attributes}, which describe toxicity, and the source is {source!r}. Leave "
+                "attributes out, or name the source 'toxic'."
+            )
+        warn_of_labels(name, source)
+        self.prefixes = prefixes_of(source, attributes)
+
+    @property
+    def extra_passes(self) -> float:
+        """One for each sentence."""
+        return float(len(self.prefixes))
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -71,7 +84,7 @@ class SelfDebias(Rival):
     def encode(self, prompts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of each prompt, after a check that it fits into the context with every sentence."""
         for prefix in self.prefixes:
-            super().encode([prefix + prompt for prompt in prompts])
+            self.encoded(prompts, before=prefix)
         return super().encode(prompts)
 
     def decoder(self) -> "Debiasing":
@@ -103,7 +116,6 @@ class Debiasing:
 
     def _combined(self, logits: torch.Tensor) -> torch.Tensor:
         base, *others = logits.chunk(1 + len(self._prefixes))
-        self._rival.count_passes(len(logits) - len(base))
         decay, floor = (self._rival.chosen[option] for option in ("decay", "floor"))
         return debiased(base, torch.stack(others), decay=decay, floor=floor)
 

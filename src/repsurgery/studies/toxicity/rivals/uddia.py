@@ -10,13 +10,15 @@ import numpy as np
 from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError
 from repsurgery.lm.batching import Tokens, entry_device, evaluating, map_batches
+from repsurgery.lm.generate.generate import until_end
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.studies.toxicity.decoding.biases import BiasTuned, biased_sites, count_blocks
+from repsurgery.studies.toxicity.decoding.biases import BiasTuned, biased_sites
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.head import Head, head_part
 from repsurgery.studies.toxicity.decoding.limits import check_limits
-from repsurgery.studies.toxicity.decoding.lookahead import Lookahead
+from repsurgery.studies.toxicity.decoding.lookahead import Lookahead, require_full_attention
+from repsurgery.studies.toxicity.decoding.module_hooks import blocks_of
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.decoding.watched import Watched
@@ -81,6 +83,8 @@ class Uddia(Rival):
         super().__init__(name, context, **options)
         at_least_0 = dict.fromkeys(("lr", "layers", "threshold"), (0, math.inf))
         check_limits(name, options, {**at_least_0, "fewer": (1, math.inf), "fusion": (0, 1), "texts": (2, math.inf)})
+        require_full_attention(self.model, name)
+        biased_sites(unwrapped(self.model), self._layers)  # refuses a number of layers before anything is trained
 
     def parts(self) -> Mapping[str, Part]:
         """Return the head, and the threshold unless it is given."""
@@ -89,18 +93,24 @@ class Uddia(Rival):
 
     def continued(self, rows: Sequence[Tokens], keys: Sequence[bytes]) -> list[Tokens]:
         """Return the first try of each row that passes, or its best one."""
-        layers = self.chosen["layers"] or max(1, count_blocks(unwrapped(self.model)) // 2)
+        layers = self._layers
         threshold = self.chosen["threshold"] or float(self.part("threshold").arrays["threshold"][0])
         best: dict[int, tuple[float, Tokens]] = {}
         waiting, tries = list(range(len(rows))), 0
         while waiting and layers > 0:
             drawn = self._tries([rows[i] for i in waiting], [_key_of_try(keys[i], tries) for i in waiting], layers)
             best |= {i: min(best.get(i, new), new) for i, new in zip(waiting, drawn, strict=True)}
-            steps = sum(len(tokens) for _, tokens in drawn)
+            ends = [until_end(tokens, self._ends) for _, tokens in drawn]
+            steps = sum(len(tokens) + finished for tokens, finished in ends)
             self.count_passes((PASSES if tries else PASSES - 1) * steps)
             waiting = [i for i in waiting if best[i][0] > threshold and self.chosen["lr"]]
             tries, layers = tries + 1, layers - self.chosen["fewer"]
         return [best[i][1] for i in range(len(rows))]
+
+    @property
+    def _layers(self) -> int:
+        """The number of blocks of the first try."""
+        return self.chosen["layers"] or max(1, len(blocks_of(unwrapped(self.model))) // 2)
 
     def _tries(self, rows: Sequence[Tokens], keys: Sequence[bytes], layers: int) -> list[tuple[float, Tokens]]:
         """Return the perplexity and the tokens of one try for each row."""
