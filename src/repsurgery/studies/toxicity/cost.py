@@ -6,7 +6,7 @@ The base writes beside every row, so that other load on the machine affects both
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 
 from repsurgery.checkpoint import Journal, digest, journal_of
 from repsurgery.lm.batching import entry_device
+from repsurgery.progress import progress_bar
 from repsurgery.studies.toxicity.generators import TextGenerator, sample_seeds
 from repsurgery.studies.toxicity.peak_memory import peak_memory, reset_peak_memory
 
-__all__ = ["Spent", "measured_cost", "trained"]
+__all__ = ["Spent", "measured_cost", "measured_rows", "trained"]
 
 SAMPLES = 5
 """Continuations of one prompt that are written in each round."""
@@ -64,6 +65,30 @@ def trained(generator: TextGenerator, folder: Path, *, needed: bool, progress: b
             journal.note({TRAINING: figures})
     seconds, parts = journal[TRAINING]
     return Spent(training_seconds=seconds, parts=parts)
+
+
+def measured_rows(
+    rows: Mapping[str, Spent],
+    generator: Callable[[str], TextGenerator],
+    prompt: str,
+    *,
+    base: str,
+    rounds: int,
+    folder: Path,
+    progress: bool,
+) -> dict[str, Spent]:
+    """Return ``rows`` with what `measured_cost` finds of each name's generator; 0 rounds measure nothing."""
+    if not rounds:
+        return {name: replace(one, cost_per_token=None) for name, one in rows.items()}
+    measured: dict[str, Spent] = {}
+    how: dict[str, Any] = {"rounds": rounds, "folder": folder, "progress": progress}
+    with progress_bar("costs measured", len(rows), show=progress) as advance:
+        for name, one in rows.items():
+            cost, peak, base_peak = measured_cost(generator(name), lambda: generator(base), prompt, **how)
+            cost = one.cost_per_token or cost
+            measured[name] = replace(one, cost_per_token=cost, peak_bytes=peak, peak_bytes_base=base_peak)
+            advance(1)
+    return measured
 
 
 def measured_cost(

@@ -60,7 +60,7 @@ class Configured(Checked):
         CPU time of training what the configuration needs: 0 without trained parts, None if unknown.
     peak_bytes : int or None
         The largest resident memory of the process while the configuration wrote, with everything else that the study
-        holds, so that only the difference from "peak_bytes_base" compares; on an accelerator, the memory allocated there.
+        holds, so that only differences from "peak_bytes_base" compare; on an accelerator, the memory allocated there.
     """
 
     name: str

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
@@ -12,7 +13,7 @@ from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
 from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
-from repsurgery.studies.toxicity.cost import Spent, measured_cost, trained
+from repsurgery.studies.toxicity.cost import Spent, measured_rows, trained
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
 from repsurgery.studies.toxicity.gradients import read_gradients
@@ -128,15 +129,8 @@ class Study:
 
     def tuned(self, line: TunedLine, documents: Documents | None, announce: Announce) -> Fitted:
         """Search for the steering of a line; ``documents`` are those of WikiText, where the line limits their ratio."""
-        return fit_tuned(
-            line,
-            self.context(self.pair[0]),
-            self.pair,
-            self.labeller,
-            documents=documents,
-            progress=self.progress,
-            announce=announce,
-        )
+        how: dict[str, Any] = {"documents": documents, "progress": self.progress, "announce": announce}
+        return fit_tuned(line, self.context(self.pair[0]), self.pair, self.labeller, **how)
 
     def later_round(self, number: int, so_far: SiteSteering) -> tuple[Policy, GeneratorContext]:
         """Write the training texts of round ``number`` under the steering so far, with noise of its own."""
@@ -169,11 +163,10 @@ class Study:
         No part is trained before every line is known to be sound (test_a_bad_line_is_refused_before_any_training).
         Missing parts of a rival that has texts left to write are made here (test_deleted_parts_are_made_with_progress).
         """
-        made = self.made_rivals()
+        made, prompts, samples = self.made_rivals(), self.texts.prompts.texts, self.spec.samples
 
         def train(one: TextGenerator) -> Spent:
-            texts = self.texts.prompts.texts, self.spec.samples
-            needed = not is_written(one, *texts, folder=self.work / "texts")
+            needed = not is_written(one, prompts, samples, folder=self.work / "texts")
             return trained(one, self.work / "costs", needed=needed, progress=self.progress)
 
         # a rival that is done leaves, and takes the memory of its parts with it
@@ -202,24 +195,16 @@ class Study:
 
     def spent(self, fitted: dict[str, Fitted], training: dict[str, Spent]) -> dict[str, Spent]:
         """Return what each row costs; ``training`` holds what is known of the rivals. Nothing else runs meanwhile."""
-        twin, prompt, rounds = self.pair[0], self.texts.prompts.texts[0], self.spec.cost_rounds
         rows = {BASE: Spent(1.0, 0.0)} | {line.name: training.get(line.name, Spent()) for line in self.spec.lines()}
-        if not rounds:
-            return {name: replace(one, cost_per_token=None) for name, one in rows.items()}
-        with progress_bar("costs measured", len(rows), show=self.progress) as advance:
-            for name, one in rows.items():
-                cost, peak, base_peak = measured_cost(
-                    self.generator(twin, name, fitted),
-                    lambda: self.generator(twin, BASE, fitted),
-                    prompt,
-                    rounds=rounds,
-                    folder=self.work / "costs",
-                    progress=self.progress,
-                )
-                cost = one.cost_per_token or cost
-                rows[name] = replace(one, cost_per_token=cost, peak_bytes=peak, peak_bytes_base=base_peak)
-                advance(1)
-        return rows
+        return measured_rows(
+            rows,
+            lambda name: self.generator(self.pair[0], name, fitted),
+            self.texts.prompts.texts[0],
+            base=BASE,
+            rounds=self.spec.cost_rounds,
+            folder=self.work / "costs",
+            progress=self.progress,
+        )
 
     def judged(self, written: dict[str, Written]) -> dict[str, Judged]:
         """Score every continuation, and let each fluency model read those of the first prompts."""
@@ -295,14 +280,9 @@ class Study:
                 progress=self.progress,
             )
         if documents is not None:
+            how: dict[str, Any] = {"digests": self.model_digests, "length": spec.wikitext_length, "folder": folder}
             perplexities = document_perplexities(
-                twin,
-                documents,
-                {BASE: None, **steerings},
-                digests=self.model_digests,
-                length=spec.wikitext_length,
-                folder=folder,
-                progress=self.progress,
+                twin, documents, {BASE: None, **steerings}, **how, progress=self.progress
             )
             for name, one in perplexities.items():
                 measures[name]["wikitext.word_perplexity"] = one.word_perplexity
