@@ -64,7 +64,7 @@ class Pplm(Rival):
     @property
     def extra_passes(self) -> float:
         """One with the perturbed cache, and two in every iteration."""
-        return 1.0 + 2.0 * self.chosen["iterations"]
+        return 1.0 + 2.0 * float(self.chosen["iterations"])
 
     def parts(self) -> Mapping[str, Part]:
         """Return the head."""
