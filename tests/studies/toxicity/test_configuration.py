@@ -77,7 +77,7 @@ def test_other_words_are_refused(words, message):
         ("DExperts alpha=2", "Did you mean 'dexperts'"),
         ("dexpert", "Did you mean 'dexperts'"),
         ("tune kl=0.1", "Did you mean 'tuned'"),
-        ("oracle volume=2", "'oracle', which is no rival; choose one of aura, dapt, destein"),
+        ("oracle volume=2", r"'oracle', which is no rival; choose one of .*aura, dapt, destein"),
         ("mean strength=2", "has scope 'strength=2'"),
         ("median all", "choose one of natural, natural-mean, barycenter"),
     ],

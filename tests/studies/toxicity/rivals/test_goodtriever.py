@@ -268,12 +268,15 @@ def test_an_interruption_between_two_lines_leaves_whole_texts(tmp_path):
     source = Path(datastore.__file__).read_text().splitlines()
     line = next(i for i, text in enumerate(source, 1) if "finished.append(batch)" in text)
     before = sys.gettrace()
+    # a shell lets its background jobs ignore Ctrl-C
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(interrupted_at(line, 2))  # the keys of the second batch are there, and its texts are not counted yet
     try:
         with pytest.raises(KeyboardInterrupt):
             collected(model, lines, tokens=500, work=tmp_path)
     finally:
         sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
     assert read_file(tmp_path / "state", kind=datastore.KIND).header["texts"] == 32
     _, arrays = collected(model, lines, tokens=500, work=tmp_path)
     assert all(np.array_equal(arrays[name], expected[name]) for name in expected)
