@@ -13,7 +13,7 @@ from repsurgery.studies.toxicity.generators import GENERATORS
 from repsurgery.studies.toxicity.rivals import dexperts
 from tests.studies.toxicity.small import make_files, small_spec
 
-pytest.importorskip("peft")
+pytest.importorskip("peft", reason="adapters need the extra repsurgery[rivals]")
 LINE = "dexperts tokens=128"
 
 

@@ -328,7 +328,7 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch):
 
 
 def test_faiss_finds_the_neighbours_of_the_exact_search():
-    pytest.importorskip("faiss")
+    pytest.importorskip("faiss", reason="index=faiss needs the extra repsurgery[rivals]")
     torch.manual_seed(0)
     keys, queries = torch.randn(600, 6), torch.randn(5, 6)
     # all clusters are read, so that nothing is missed
@@ -338,7 +338,7 @@ def test_faiss_finds_the_neighbours_of_the_exact_search():
 
 
 def test_with_faiss_the_texts_are_those_of_the_exact_search(taught):
-    pytest.importorskip("faiss")
+    pytest.importorskip("faiss", reason="index=faiss needs the extra repsurgery[rivals]")
     context = taught()
     exact, by_faiss = (rows(rival(f"goodtriever tokens=200 index={index}", context)) for index in ("exact", "faiss"))
     assert exact == by_faiss

@@ -1,6 +1,7 @@
 """`ActivationRival`: a rival that fits something on the states of labelled texts and changes states by hooks."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -44,9 +45,9 @@ class ActivationRival(Rival):
         strength = self.chosen[self.dial]
         return self.changed(strength) if strength != 0 else nullcontext()
 
+    @abstractmethod
     def changed(self, strength: float) -> AbstractContextManager[Any]:
         """Return the hooks of this method at ``strength``."""
-        raise NotImplementedError
 
     @property
     def max_length(self) -> int:

@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
@@ -14,12 +12,12 @@ from repsurgery.errors import ModelError, NonFiniteError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.lm.batching import out_of_memory
 from repsurgery.progress import progress_bar
+from repsurgery.studies.common.adam_state import adam_arrays, restore_adam
 from repsurgery.studies.toxicity.decoding.parts import Workshop
 
 __all__ = ["train"]
 
 KIND = "training-state"
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _GRADIENT_NORM = 1.0
 _WARMUP = 0.06
 """The share of all steps over which the learning rate rises; it falls linearly to zero afterwards."""
@@ -61,7 +59,7 @@ def train(
     def save() -> None:
         spent = workshop.seconds + time.process_time() - started
         header = {"losses": losses, "seconds": spent}
-        write_file(workshop.state, Contents(KIND, header, _state(parameters, optimiser)))
+        write_file(workshop.state, Contents(KIND, header, adam_arrays(parameters, optimiser)))
 
     with progress_bar(label, steps, show=workshop.progress, done=first) as advance:
         try:
@@ -114,13 +112,6 @@ def _rate(share: float) -> float:
     return min(1.0, share / _WARMUP + 0.1) if share < _WARMUP else (1 - share) / (1 - _WARMUP)
 
 
-def _state(parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
-    arrays = {f"value|{name}": p.numpy(force=True).copy() for name, p in parameters.items()}
-    for name, p in parameters.items():
-        arrays |= {f"{key}|{name}": optimiser.state[p][key].numpy(force=True) for key in _MOMENTS}
-    return arrays
-
-
 def _resume(
     parameters: Mapping[str, nn.Parameter],
     optimiser: torch.optim.Optimizer,
@@ -131,11 +122,7 @@ def _resume(
     contents, _ = recall(workshop.state, lambda path: read_file(path, kind=KIND))
     if contents is None:
         return 0
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in contents.arrays.items()}
-    with torch.no_grad():
-        for name, p in parameters.items():
-            p.copy_(tensors[f"value|{name}"])
-            optimiser.state[p] = {key: tensors[f"{key}|{name}"].to(p.device) for key in _MOMENTS}
+    restore_adam(parameters, optimiser, contents.arrays)
     losses += contents.header["losses"]
     workshop.seconds += contents.header["seconds"]
     return len(losses)

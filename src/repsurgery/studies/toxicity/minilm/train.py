@@ -17,14 +17,13 @@ from repsurgery.files import Contents, read_file, write_file
 from repsurgery.progress import progress_bar
 from repsurgery.scorers.adapted import logits_of, read_encoder, well_formed
 from repsurgery.scorers.minilm import ENCODER_DIGEST, KIND, encoder_folder, fingerprints
+from repsurgery.studies.common.adam_state import adam_arrays, restore_adam
 from repsurgery.studies.toxicity.minilm.adapters import adapt, stored_arrays
 from repsurgery.studies.toxicity.minilm.rows import ScorerRows
 
 __all__ = ["Recipe", "train_minilm"]
 
 _EPOCH = "minilm-epoch"
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-"""The state of Adam for each parameter."""
 _GRADIENT_NORM = 1.0
 
 
@@ -155,7 +154,9 @@ class _Training:
             for epoch in range(first, self.recipe.epochs):
                 shares = (ends[epoch] - len(epochs[epoch]) + np.arange(len(epochs[epoch]))) / ends[-1]
                 self._epoch(epoch, epochs[epoch], shares.tolist(), advance)
-                write_file(self._file(epoch), Contents(_EPOCH, {"epoch": epoch}, self._state()))
+                write_file(
+                    self._file(epoch), Contents(_EPOCH, {"epoch": epoch}, adam_arrays(self.parameters, self.optimiser))
+                )
         self.network.eval()
 
     def _epoch(
@@ -185,22 +186,12 @@ class _Training:
     def _file(self, epoch: int) -> Path:
         return self.store / f"epoch-{epoch}.safetensors"
 
-    def _state(self) -> dict[str, NDArray[Any]]:
-        arrays = {f"value|{name}": p.numpy(force=True) for name, p in self.parameters.items()}
-        for name, p in self.parameters.items():
-            arrays |= {f"{key}|{name}": self.optimiser.state[p][key].numpy(force=True) for key in _MOMENTS}
-        return arrays
-
     def _resume(self) -> int:
         """Restore the last sound epoch, and return the number of finished epochs."""
         for epoch in reversed(range(self.recipe.epochs)):
             contents, _ = recall(self._file(epoch), lambda path: read_file(path, kind=_EPOCH))
             if contents is not None:
-                tensors = {name: torch.from_numpy(np.array(array)) for name, array in contents.arrays.items()}
-                with torch.no_grad():
-                    for name, p in self.parameters.items():
-                        p.copy_(tensors[f"value|{name}"])
-                        self.optimiser.state[p] = {key: tensors[f"{key}|{name}"] for key in _MOMENTS}
+                restore_adam(self.parameters, self.optimiser, contents.arrays)
                 return epoch + 1
         return 0
 
