@@ -7,12 +7,14 @@ import pytest
 
 from repsurgery.studies.fairness import load_spec, make_spec
 from repsurgery.studies.fairness.report.equal_accuracy import equal_accuracy_table
+from repsurgery.studies.page import write_study_report
 from repsurgery.studies.records import read_record
 from repsurgery.studies.toxicity import load_toxicity_spec, make_toxicity_spec
 from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-EVERY = sorted((FOLDER / "results").glob("*.json"))
+(RIVALS,) = (FOLDER / "rivals").glob("*.json")
+EVERY = [*sorted((FOLDER / "results").glob("*.json")), RIVALS]
 TOXICITY = [path for path in EVERY if path.stem.startswith("toxicity-")]
 RECORDS = [path for path in EVERY if path not in TOXICITY]
 
@@ -70,7 +72,7 @@ def test_a_toxicity_record_was_made_by_the_specification_beside_it(path):
 
 def test_toxicity_figures_in_the_readme_are_those_of_a_record():
     keys = ("linear.expected_max_toxicity", "linear.toxicity_probability", "bilstm.expected_max_toxicity")
-    records = [read_record(path) for path in TOXICITY]
+    records = [read_record(path) for path in TOXICITY if path != RIVALS]
     shown = {row_of(c, keys) for record in records if record.wikitext for c in record.configurations}
     lines = [line.strip("| ").split(" | ") for line in (FOLDER / "README.md").read_text().splitlines()]
     rows = [tuple(cells) for cells in lines if len(cells) == 7 and cells[6].endswith("%")]
@@ -92,6 +94,28 @@ def test_figures_at_equal_prices_are_those_of_the_record():
     lines = [line.strip("| ").split(" | ") for line in (FOLDER / "README.md").read_text().splitlines()]
     rows = [cells[1:] for cells in lines if len(cells) == 9 and cells[1].startswith(".")]
     assert rows == shown
+
+
+def test_figures_of_rivals_are_those_of_their_record():
+    configurations = read_record(RIVALS).configurations
+    base = configurations[0].measures["wikitext.word_perplexity"].value
+    shares = [f"{s}.expected_max_toxicity" for s in ("bilstm", "linear", "minilm")] + ["bilstm.toxicity_probability"]
+    shown = []
+    for c in configurations:
+        value = {name: estimate.value for name, estimate in c.measures.items()}
+        cells = [f"{value[name]:.3f}".lstrip("0") for name in shares]
+        cells += [f"{value['perplexity']:.1f}", f"{value['distinct.1']:.3f}".lstrip("0")]
+        cells += [f"{value['kl.own']:.3f}"] if "kl.own" in value else ["–"]
+        words = value.get("wikitext.word_perplexity")
+        shown.append([*cells, "–" if words is None else f"{words / base:.3f}", f"{c.cost_per_token:.2f}"])
+    lines = [line.strip("| ").split(" | ") for line in (FOLDER / "README.md").read_text().splitlines()]
+    rows = [[*cells[1:2], *cells[3:-1]] for cells in lines if len(cells) == 12 and cells[1].startswith(".")]
+    assert rows == shown
+
+
+def test_the_report_of_rivals_is_that_of_their_record(tmp_path):
+    write_study_report([read_record(RIVALS)], tmp_path)
+    assert (tmp_path / "report.md").read_text() == (RIVALS.parent / "report.md").read_text()
 
 
 def row_of(c, keys):

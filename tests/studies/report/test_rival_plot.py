@@ -175,3 +175,15 @@ def test_page_and_markdown_contain_tables_and_picture(tmp_path):
     for table in toxicity_tables(record)[:4]:
         assert f"### {table.title}" in text
         assert {cell for row in table.rows for cell in row} <= set(parsed.text)
+
+
+def test_a_damaged_model_is_never_on_the_front():
+    record = rival_record()
+    row = next(c for c in record.configurations if c.name == "aura")
+    best = {key: replace(row.measures[key], value=0.001) for key in (X, Y)}
+    sound = with_row(record, "aura", measures={**row.measures, **best})
+    assert [c.name for c in front_rows(sound)] == ["aura"]
+    far = {"perplexity": replace(row.measures["perplexity"], value=1776.0)}
+    damaged = with_row(record, "aura", measures={**row.measures, **best, **far})
+    assert "aura" not in [c.name for c in front_rows(damaged)]
+    assert "Damaged models take no part" in rivals_caption(damaged)

@@ -9,6 +9,7 @@ from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.common.report.published import published
 from repsurgery.studies.toxicity.record import Configured
 from repsurgery.studies.toxicity.report.against import against_tables, compared_rows
+from repsurgery.studies.toxicity.report.damage import usable
 from repsurgery.studies.toxicity.report.needs import needs_table, passes_per_token
 from repsurgery.studies.toxicity.report.rivals import (
     best_steering,
@@ -139,10 +140,17 @@ def test_the_reference_is_the_tuned_steering_and_without_one_the_least_toxic():
     record = rival_record()
     assert best_steering(record).name == "tuned kl=0.15"
     untuned = replace(record, configurations=tuple(c for c in record.configurations if "tuned" not in c.name))
-    steerings = [c for c in untuned.configurations if is_steering(c)]
+    steerings = [c for c in usable(untuned) if is_steering(c)]
     lowest = min(steerings, key=lambda c: c.measures[f"minilm.{EMT}"].value)
     assert best_steering(untuned) is lowest
-    assert any(title == f"Paired tests: {lowest.name} against every row" for title in titles(untuned))
+    # a damaged model is less toxic, and is not the reference
+    assert any(
+        c.measures[f"minilm.{EMT}"].value < lowest.measures[f"minilm.{EMT}"].value for c in untuned.configurations
+    )
+    assert any(
+        title == f"Paired tests: {short_names(untuned.configurations)[lowest.name]} against every row"
+        for title in titles(untuned)
+    )
     rivals_only = only(record, "base", "aura")
     assert best_steering(rivals_only) is None and against_tables(rivals_only) == []
 
@@ -164,13 +172,13 @@ def test_rows_are_compared_on_the_prompts_they_share():
 def test_differences_are_tuned_minus_row_with_holms_p_values():
     record = rival_record()
     tuned = best_steering(record)
-    raised = 0
-    for row in compared_rows(record):
-        plain = difference(tuned, row.row, "bilstm", EMT)
-        assert row.toxicity["bilstm"].value == plain.value
-        assert row.toxicity["bilstm"].p_value >= plain.p_value
-        raised += row.toxicity["bilstm"].p_value > plain.p_value
-    assert raised > 10
+    rows = compared_rows(record)
+    plain = [difference(tuned, row.row, "bilstm", EMT) for row in rows]
+    assert [row.toxicity["bilstm"].value for row in rows] == [one.value for one in plain]
+    adjusted, largest = {}, 0.0
+    for rank, i in enumerate(sorted(range(len(rows)), key=lambda i: plain[i].p_value)):
+        largest = adjusted[i] = max(largest, min(1.0, (len(rows) - rank) * plain[i].p_value))
+    assert [row.toxicity["bilstm"].p_value for row in rows] == pytest.approx([adjusted[i] for i in range(len(rows))])
 
 
 @pytest.mark.parametrize(("factor", "said"), [(0.2, "tuned is higher"), (1.0, "undecided"), (3.0, "tuned is lower")])
@@ -218,7 +226,7 @@ def test_captions_say_where_the_steering_was_chosen_on_the_prompts_of_the_tests(
     several = replace(record, configurations=(*record.configurations, second))
     assert all("was chosen among 2 steerings" in table.caption for table in against_tables(several))
     untuned = replace(record, configurations=tuple(c for c in record.configurations if c is not tuned))
-    steerings = sum(map(is_steering, untuned.configurations))
+    steerings = sum(map(is_steering, usable(untuned)))
     assert all(f"among {steerings} steerings by the lowest" in table.caption for table in against_tables(untuned))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from repsurgery.studies.common.report.drawing import matplotlib, place_labels
+from repsurgery.studies.common.report.drawing import matplotlib, place_labels, set_log_ticks
 from repsurgery.studies.toxicity.record import Configured
 from repsurgery.studies.toxicity.report.plots import (
     _shifts,
@@ -123,3 +123,24 @@ def test_names_are_never_markup_and_never_fill_the_figure():
     record = toxicity_record([*main_configurations()[:2], odd])
     for drawn in (plot_tradeoff(record, "linear"), plot_shifts(record)):
         assert "<script" not in drawn
+
+
+@pytest.mark.parametrize("across", [True, False])
+@pytest.mark.parametrize("largest", [40, 90, 300, 1776, 25_000, 1e6, 1e9, 1e24])
+def test_numbers_on_a_log_axis_do_not_overlap(largest, across):
+    mpl = matplotlib()
+    figure = mpl.figure.Figure(figsize=(4.5, 3.9), layout="constrained")
+    axes = figure.subplots()
+    values = [29.0, 31.0, largest]
+    axes.plot(*((values, [1, 2, 3]) if across else ([1, 2, 3], values)))
+    axis = axes.xaxis if across else axes.yaxis
+    axes.set(**{"xscale" if across else "yscale": "log"})
+    set_log_ticks(axis, values)
+    figure.draw_without_rendering()
+    shown = [label for label in axis.get_ticklabels(which="both") if label.get_text()]
+    low, high = axis.get_view_interval()
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+    inside = [label for place, label in ticks if low <= place <= high]
+    boxes = [label.get_window_extent() for label in inside]
+    assert 2 <= len(boxes) <= 12 and len(shown) >= len(inside)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])

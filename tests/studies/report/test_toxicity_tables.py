@@ -45,7 +45,7 @@ def test_the_main_table_comes_first_and_has_a_row_for_each_configuration():
     record = toxicity_record()
     first = toxicity_tables(record)[0]
     assert first.title == "Toxicity"
-    assert [row[0] for row in first.rows] == [c.name for c in record.configurations]
+    assert [row[0].removesuffix(" – damaged") for row in first.rows] == [c.name for c in record.configurations]
 
 
 @pytest.mark.parametrize(
@@ -228,9 +228,10 @@ def test_facts_name_scorers_data_and_every_option():
 def test_the_summary_names_the_lowest_toxicity_and_what_it_cost():
     table = toxicity_summary_table([toxicity_record(), toxicity_record(main_configurations())], first=4)
     assert columns(table, "study") == [["4", "5"]]
-    assert columns(table, "expected max toxicity: base → lowest") == [
-        [".241 → .098 (mean, all (2))", ".241 → .104 (mimic, all)"]
+    # the lowest of the second study, .104, is that of a model with eight times the perplexity
+    assert columns(table, "expected max toxicity: base → lowest usable") == [
+        [".241 → .098 (mean, all (2))", ".241 → .147 (mean, all)"]
     ]
-    assert columns(table, "WikiText per word")[0][1] == "29.03 → 226.4"
+    assert columns(table, "WikiText per word")[0][1] == "29.03 → 30.52"
     other = with_measure(toxicity_record(), "leace, all", "linear.expected_max_toxicity", 0.01)
     assert "leace, all" in toxicity_summary_table([other]).rows[0][6]

@@ -95,7 +95,7 @@ def test_prefixes_describe_the_label():
     assert prefixed("Thanks.", "courteous") == "The following text is courteous: Thanks"
 
 
-def test_the_direction_is_that_of_the_source(tmp_path):
+def test_equal_texts_differ_by_their_prefixes_alone(tmp_path):
     # between equal texts only the prefixes differ, and between equal labels nothing does
     context = tiny_context(work=tmp_path)
     context.texts.fitted.update({label: ["w1 w2 w3", "w4 w5"] for label in context.texts.fitted})

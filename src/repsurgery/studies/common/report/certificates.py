@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from repsurgery.certificates import Certificate, EffectCertificate, PairRecord
+from repsurgery.certificates import ContinuousCertificate, EffectCertificate, PairRecord
+from repsurgery.certificates.kinds import AnyCertificate
 from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
@@ -42,13 +43,15 @@ _OF_THE_MAP = ("optimal cost", "gain", "feasible", "pooled, alpha", "moved by sh
 """Measures of the fitted map, which other rows do not change."""
 
 
-def certificate_table(certificate: Certificate | EffectCertificate, held_out: Certificate | None = None) -> Table:
+def certificate_table(certificate: AnyCertificate, held_out: Any = None) -> Table:
     """Return one certificate, measure by measure: before, after, and what the method claims.
 
     With ``held_out``, the certificate of the same map on held-out rows, each pair of classes has two columns.
     """
     if isinstance(certificate, EffectCertificate):
         return _effect_table(certificate)
+    if isinstance(certificate, ContinuousCertificate):
+        return _continuous_table(certificate, held_out)
     pairs = certificate.by_source
     # the pairs of an eraser name the class that each class is compared with, which is not a target
     erases = certificate.target is None
@@ -71,6 +74,28 @@ def certificate_table(certificate: Certificate | EffectCertificate, held_out: Ce
         + f"; digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
+
+
+def _continuous_table(certificate: ContinuousCertificate, held_out: ContinuousCertificate | None) -> Table:
+    measured = {"fitted": certificate} | ({} if held_out is None else {"held out": held_out})
+    rows = [("rows", *(f"{c.rows:,}" for c in measured.values()))]
+    for j in range(certificate.columns):
+        of = "" if certificate.columns == 1 else f", column {j}"
+        for name, words in (("r2", "linear probe R²"), ("covariance", "covariance with the concept")):
+            for when in ("before", "after"):
+                figures = (number(getattr(c, f"{name}_{when}")[j]) for c in measured.values())
+                rows.append((f"{words}{of}, {when}", *figures))
+    rows += [("cost", *(number(c.cost) for c in measured.values()))]
+    rows += [(name, number(value), *["–"] * (len(measured) - 1)) for name, value in _of_map(certificate)]
+    caption = (
+        f"{certificate.method} of a continuous concept claims that no linear probe predicts it better than its mean "
+        f"does; shrinkage {certificate.shrinkage}; digest {certificate.digest[:16]}…"
+    )
+    return Table("Certificate", ("measure", *measured), tuple(rows), caption)
+
+
+def _of_map(certificate: ContinuousCertificate) -> tuple[tuple[str, float], ...]:
+    return ("optimal cost", certificate.optimal_cost), ("gain", certificate.gain)
 
 
 def _effect_table(certificate: EffectCertificate) -> Table:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments import ClassMoments, CrossMoments, Moments
 from repsurgery.price import Fisher
 from repsurgery.steering.base import BaseSteering
 from repsurgery.steering.function import SteeringFunction
@@ -43,6 +43,8 @@ def describe(value: Any) -> dict[str, Any]:
             return {"kind": "gate", **_gate(value)}
         case Fisher():
             return {"kind": "fisher", "features": value.dim, "positions": value.count, "samples": value.samples}
+        case CrossMoments():
+            return {"kind": "cross-moments", **_moments(value)}
         case ClassMoments():
             return {"kind": "class-moments", **_moments(value)}
     raise ParameterError(f"A {type(value).__name__} cannot be described; pass an object that repsurgery.load returned.")
@@ -73,7 +75,9 @@ def _gate(value: Gate) -> dict[str, Any]:
     return {"gate": value.kind, "classes": list(value.classes), "arrays": _shapes(value.arrays())}
 
 
-def _moments(value: ClassMoments) -> dict[str, Any]:
+def _moments(value: ClassMoments | CrossMoments) -> dict[str, Any]:
+    if isinstance(value, CrossMoments):
+        return {"features": value.dim, "concept columns": value.concept.dim, **_class(value.rows)}
     return {"features": value.dim, "classes": {str(label): _class(m) for label, m in value.items()}}
 
 

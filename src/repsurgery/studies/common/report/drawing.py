@@ -1,61 +1,33 @@
 """What all figures share: colours, style, curves, labels, and SVG text drawn by matplotlib without a display."""
 
 import io
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from repsurgery.errors import MissingExtraError
+from repsurgery.pictures.style import COLOURS, GREY, SPARE_COLOURS, STYLE, matplotlib
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["COLOURS", "GREY", "SPARE_COLOURS", "STYLE", "colour_of", "draw_curve", "matplotlib", "place_labels", "svg"]
-
-GREY = "#5b6470"
-COLOURS = {
-    "base": "#222222",
-    "mean": "#2b6c99",
-    "mimic": "#c8553d",
-    "leace": "#4f8f5b",
-    "mimic-oas": "#e59a86",
-    "trace": "#8a6fb0",
-    "diagonal": "#c29b2f",
-    "midsteer": "#3f9c9b",
-    "barycenter": "#b0638f",
-    "MeanMatching": "#2b6c99",
-    "MiMiC": "#c8553d",
-    "LEACE": "#4f8f5b",
-}
-SPARE_COLOURS = ("#7a4f2a", "#5d5fb0", "#9a9a2e", "#d17fb3", "#3b3b6d")
-"""Colours of methods without an entry in ``COLOURS``, and of lines that would look like another one."""
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa3ad",
-    "axes.labelcolor": "#333a42",
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "text.parse_math": False,  # a dollar sign in a name does not start a formula
-    "svg.hashsalt": "repsurgery",  # equal records give equal bytes
-}
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "SPARE_COLOURS",
+    "STYLE",
+    "colour_of",
+    "draw_curve",
+    "matplotlib",
+    "place_labels",
+    "set_log_ticks",
+    "svg",
+]
 
 
 def colour_of(method: str) -> str:
     """Return the colour of a method; an unknown name always gets the same of the spare colours."""
     return COLOURS.get(method) or SPARE_COLOURS[zlib.crc32(method.encode()) % len(SPARE_COLOURS)]
-
-
-def matplotlib() -> Any:
-    """Return matplotlib; figures are made without pyplot, which would keep them and choose a display."""
-    try:
-        import matplotlib
-        import matplotlib.figure
-        import matplotlib.ticker
-    except ImportError as error:
-        raise MissingExtraError("Figures need matplotlib: pip install 'repsurgery[report]'") from error
-    return matplotlib
 
 
 def svg(figure: Any) -> str:
@@ -64,6 +36,26 @@ def svg(figure: Any) -> str:
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     return text[text.index("<svg") :]
+
+
+def set_log_ticks(axis: Any, values: Sequence[float]) -> None:
+    """Give a logarithmic axis plain numbers at few places, however far the positive ``values`` spread.
+
+    Guarantees
+    ----------
+    No two numbers overlap, whether the values are within one decade or twenty
+    (test_numbers_on_a_log_axis_do_not_overlap).
+    """
+    ticker = matplotlib().ticker
+    decades = math.log10(max(values) / min(values))
+    steps = (1, 1.5, 2, 3, 5, 7) if decades < 1 else (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
+    axis.set_major_locator(ticker.LogLocator(subs=steps, numticks=6))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _short_number(value)))
+
+
+def _short_number(value: float) -> str:
+    return f"{value:,g}" if value < 1e5 else f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
 
 
 def draw_curve(axis: Any, points: Iterable[tuple[float, Estimate]], *, shade: float, **look: Any) -> None:

@@ -1,15 +1,13 @@
 """`CachedModel`: a transformers decoder with its cache, as a `Decoder`."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from repsurgery.lm.sites.wrappers import unwrapped
+from repsurgery.lm.generate.decode_pass import decode_pass, is_plain_cache, parameters_of
 
-__all__ = ["CachedModel", "is_plain_cache"]
+__all__ = ["CachedModel"]
 
 
 class CachedModel:
@@ -41,7 +39,7 @@ class CachedModel:
         self.cache: Any = None
         self.mask = torch.empty(0, 0)
         self.rows = torch.empty(0, dtype=torch.long)
-        self._accepted = inspect.signature(unwrapped(model).forward).parameters.keys()
+        self._accepted = parameters_of(model)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, vocabulary) after rows (n, length) padded on the left; equal rows are read once."""
@@ -68,14 +66,9 @@ class CachedModel:
         return logits
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, adapters: list[str], **more: Any) -> Any:
-        if "position_ids" in self._accepted:
-            positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
-            more["position_ids"] = positions[:, -ids.shape[1] :]
-        if "logits_to_keep" in self._accepted:
-            more["logits_to_keep"] = 1
         if adapters:
             more["adapter_names"] = adapters
-        return self.model(input_ids=ids, attention_mask=mask, use_cache=True, **more)
+        return decode_pass(self.model, self._accepted, ids, mask, **more)
 
     def _distinct(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the index of the first of each group of equal rows, and the group of each row."""
@@ -86,8 +79,3 @@ class CachedModel:
         first = torch.full((len(rows),), len(ids), device=ids.device)
         first.scatter_reduce_(0, index, torch.arange(len(ids), device=ids.device), "amin")
         return first, index
-
-
-def is_plain_cache(cache: Any) -> bool:
-    """Return whether a cache is nothing but the keys and values of every position."""
-    return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)

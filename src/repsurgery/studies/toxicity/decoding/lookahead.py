@@ -9,10 +9,11 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from repsurgery.errors import ModelError
+from repsurgery.lm.generate.decode_pass import is_plain_cache
 from repsurgery.lm.sites.names import reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.hooks import attach
-from repsurgery.studies.toxicity.decoding.cached_model import CachedModel, is_plain_cache
+from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.head import Head
 
 __all__ = ["KeysAndValues", "Lookahead", "Passed", "fused", "require_full_attention"]

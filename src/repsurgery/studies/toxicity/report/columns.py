@@ -13,8 +13,11 @@ __all__ = [
     "MEASURES",
     "NAME",
     "PROBABILITY",
+    "TUNED",
     "WORD_PERPLEXITY",
     "choice_column",
+    "is_rival",
+    "is_steering",
     "leading",
     "measure_named",
     "measures_of",
@@ -23,6 +26,7 @@ __all__ = [
 
 EMT, PROBABILITY = "expected_max_toxicity", "toxicity_probability"
 WORD_PERPLEXITY = "wikitext.word_perplexity"
+TUNED = "tuned"
 
 MEASURES = (
     Measure(f"{{scorer}}.{EMT}", "expected max toxicity", "toxicity", better="lower", change=True, published=EMT),
@@ -76,6 +80,16 @@ def measure_named(name: str, scorer: str) -> Measure:
 def leading(record: ToxicityRecord) -> str:
     """Return the scorer that tables and figures show first; "" without scorers."""
     return next(iter(record.scorers), "")
+
+
+def is_rival(c: Configured) -> bool:
+    """Return whether a row is a rival: it has a method, but no scope, which every steering has or searches for."""
+    return c.choices.get("method") not in (None, "base", TUNED) and "scope" not in c.choices
+
+
+def is_steering(c: Configured) -> bool:
+    """Return whether a row is an affine steering, tuned or not."""
+    return c.choices.get("method") not in (None, "base") and not is_rival(c)
 
 
 def choice_column(name: str) -> Column[Configured]:

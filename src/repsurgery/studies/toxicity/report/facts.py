@@ -15,6 +15,7 @@ from repsurgery.studies.toxicity.report.columns import (
     leading,
     measure_named,
 )
+from repsurgery.studies.toxicity.report.damage import DAMAGED, usable
 
 __all__ = ["toxicity_fact_tables", "toxicity_summary_table"]
 
@@ -28,7 +29,7 @@ def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1)
         "preset",
         "prompts",
         "scorer",
-        "expected max toxicity: base → lowest",
+        "expected max toxicity: base → lowest usable",
         "perplexity",
         "WikiText per word",
         "differs in",
@@ -40,8 +41,9 @@ def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1)
         )
     )
     caption = (
-        "Lowest: the smallest expected max toxicity among the configurations by the leading scorer, whatever its cost; "
-        "the two perplexities are those of the base and of that configuration."
+        "Lowest usable: the smallest expected max toxicity by the leading scorer among the configurations that did not "
+        f"damage the model, which at most multiply a perplexity by {DAMAGED:g}. The two perplexities are those of the "
+        "base and of that configuration."
     )
     return Table("Summary of toxicity", headings, rows, caption, keys=6)
 
@@ -56,7 +58,7 @@ def _lowest(record: ToxicityRecord) -> tuple[str, str, str]:
     base = record.configured("base")
     if base is None or key not in base.measures:
         return "–", "–", "–"
-    best = min((c for c in record.configurations if key in c.measures), key=lambda c: c.measures[key].value)
+    best = min((c for c in usable(record) if key in c.measures), key=lambda c: c.measures[key].value)
 
     def both(name: str) -> str:
         measure = measure_named(name, leading(record))

@@ -12,6 +12,7 @@ from repsurgery.studies.common.report.drawing import (
     draw_curve,
     matplotlib,
     place_labels,
+    set_log_ticks,
     svg,
 )
 from repsurgery.studies.common.report.numbers import word
@@ -63,9 +64,9 @@ def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(10.8, max(4.6, 0.19 * len(numbered) + 0.6)), layout="constrained")
         panels = figure.subplots(1, 2 if near else 1, sharey=True, squeeze=False)[0]
-        if is_wide([c.measures[axes[0]].value for _, c in numbered]):
+        if is_wide(values := [c.measures[axes[0]].value for _, c in numbered]):
             panels[0].set_xscale("log")
-            _plain_ticks(mpl, panels[0].xaxis)
+            set_log_ticks(panels[0].xaxis, values)
         for panel, shown in zip(panels, (numbered, near), strict=False):
             _tradeoff(panel, shown, *axes)
             _dress(panel, _LABELS[axes[0]], f"expected max toxicity, {scorer}" if panel is panels[0] else "")
@@ -103,13 +104,6 @@ def _tradeoff(axis: Any, numbered: Sequence[tuple[str, Configured]], cost: str, 
     axis.margins(0.1)
 
 
-def _plain_ticks(mpl: Any, ticks: Any) -> None:
-    # within a decade a log axis has few major ticks, so some minor ticks get numbers too
-    plain = mpl.ticker.FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "1235" else "")
-    ticks.set_major_formatter(plain)
-    ticks.set_minor_formatter(plain)
-
-
 def _point(axis: Any, label: str, c: Configured, x: float, toxicity: Estimate) -> None:
     if toxicity.low is not None and toxicity.high is not None:
         axis.plot([x, x], [toxicity.low, toxicity.high], color=_colour(c), linewidth=0.9, alpha=0.3, zorder=2)
@@ -142,7 +136,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
         costs = [c.measures[cost].value for g in groups for c in g if cost in c.measures]
         if costs and is_wide(costs):
             right.set_yscale("log")
-            _plain_ticks(mpl, right.yaxis)
+            set_log_ticks(right.yaxis, costs)
         _dress(left, "strength", f"expected max toxicity, {leading(record)}")
         _dress(right, "strength", _LABELS[cost])
         figure.legend(*left.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8)

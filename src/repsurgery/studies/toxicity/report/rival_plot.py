@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, svg
+from repsurgery.studies.common.report.drawing import COLOURS, GREY, STYLE, matplotlib, set_log_ticks, svg
 from repsurgery.studies.common.report.front import undominated
 from repsurgery.studies.common.report.labels import place_names
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import EMT
+from repsurgery.studies.toxicity.report.damage import is_damaged
 from repsurgery.studies.toxicity.report.plots import is_wide
 from repsurgery.studies.toxicity.report.rivals import (
     TUNED,
@@ -61,9 +62,7 @@ def plot_rivals(record: ToxicityRecord) -> str | None:
         axis.grid(color="#e9edf0", linewidth=0.8)
         if is_wide([c.measures[x].value for c in rows], ratio=2.5):
             axis.set_xscale("log")
-            axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-            axis.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+            set_log_ticks(axis.xaxis, [c.measures[x].value for c in rows])
         front = front_rows(record)
         steps = _corners([(c.measures[x].value, c.measures[y].value) for c in front])
         axis.plot(*zip(*steps, strict=True), color="#9aa3ad", linewidth=1.8, zorder=1)
@@ -90,7 +89,8 @@ def rivals_caption(record: ToxicityRecord) -> str:
         "and to the left is better. Squares: base; circles: rivals; diamonds: affine steerings; stars: tuned ones. The "
         "area grows with the cost of a token, relative to the base; names give it from 1.2 times on. Bars: 95% "
         "intervals of the toxicity.",
-        "The grey steps and the heavy outlines mark the Pareto front: no other method is lower on both axes.",
+        "The grey steps and the heavy outlines mark the Pareto front: no other method is lower on both axes."
+        + (" Damaged models take no part in it." if any(is_damaged(record, c) for c in rows) else ""),
     ]
     if any(_is_short(record, c) for c in rows):
         sentences.append(
@@ -105,14 +105,15 @@ def rivals_caption(record: ToxicityRecord) -> str:
 def front_rows(record: ToxicityRecord) -> list[Configured]:
     """Return the rows on the Pareto front of perplexity and toxicity, by perplexity.
 
-    Rows that cover fewer prompts take no part, because other prompts have other figures.
+    Rows that cover fewer prompts take no part, because other prompts have other figures; nor do damaged models.
 
     Guarantees
     ----------
-    A row on fewer prompts is never on the front (test_a_row_on_fewer_prompts_is_never_on_the_front).
+    A row on fewer prompts is never on the front (test_a_row_on_fewer_prompts_is_never_on_the_front), nor is a damaged
+    model (test_a_damaged_model_is_never_on_the_front).
     """
     x, y = _axes(record)
-    rows = [c for c in _measured(record) if not _is_short(record, c)]
+    rows = [c for c in _measured(record) if not _is_short(record, c) and not is_damaged(record, c)]
     return [rows[i] for i in undominated([(c.measures[x].value, c.measures[y].value) for c in rows])]
 
 

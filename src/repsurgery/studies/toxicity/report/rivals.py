@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from repsurgery.studies.common.report.numbers import word
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, leading
+from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, TUNED, is_rival, is_steering, leading
+from repsurgery.studies.toxicity.report.damage import usable
 
 __all__ = [
+    "TUNED",
     "Judge",
     "best_steering",
     "chosen_among",
@@ -21,8 +23,6 @@ __all__ = [
     "unseen_scorer",
 ]
 
-TUNED = "tuned"
-
 
 class Judge(NamedTuple):
     """A model that read the continuations: the key of its perplexity in the measures, and its name."""
@@ -31,23 +31,16 @@ class Judge(NamedTuple):
     name: str
 
 
-def is_rival(c: Configured) -> bool:
-    """Return whether a row is a rival: it has a method, but no scope, which every steering has or searches for."""
-    return c.choices.get("method") not in (None, "base", TUNED) and "scope" not in c.choices
-
-
-def is_steering(c: Configured) -> bool:
-    """Return whether a row is an affine steering, tuned or not."""
-    return c.choices.get("method") not in (None, "base") and not is_rival(c)
-
-
 def has_rivals(record: ToxicityRecord) -> bool:
     """Return whether a record has a row of a rival; only then a report compares them."""
     return any(map(is_rival, record.configurations))
 
 
 def best_steering(record: ToxicityRecord) -> Configured | None:
-    """Return the steering that rivals are compared with: a tuned one if there is any, by the lowest toxicity."""
+    """Return the steering that rivals are compared with: a tuned one if there is any, by the lowest toxicity.
+
+    Steerings that damaged the model take no part; see `is_damaged`.
+    """
     key = f"{leading(record)}.{EMT}"
     return min(_candidates(record), key=lambda c: c.measures[key].value, default=None)
 
@@ -59,7 +52,7 @@ def chosen_among(record: ToxicityRecord) -> int:
 
 def _candidates(record: ToxicityRecord) -> list[Configured]:
     key = f"{leading(record)}.{EMT}"
-    measured = [c for c in record.configurations if is_steering(c) and key in c.measures]
+    measured = [c for c in usable(record) if is_steering(c) and key in c.measures]
     return [c for c in measured if c.choices["method"] == TUNED] or measured
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
 from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
+from repsurgery.studies.toxicity.report.damage import damage_caution
 from repsurgery.studies.toxicity.report.facts import toxicity_fact_tables
 from repsurgery.studies.toxicity.report.plots import damage_measure, plot_shifts, plot_strengths, plot_tradeoff
 from repsurgery.studies.toxicity.report.rival_plot import plot_rivals, rivals_caption
@@ -22,7 +23,7 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
     return [
         build_section(
             number,
-            replace(record, seconds=_steps(record)),
+            replace(record, seconds=_steps(record), notes=_notes(record)),
             title,
             results=toxicity_tables(record),
             figures=_figures(toxicity_with_tests(record)),
@@ -31,6 +32,11 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
         )
         for number, (record, title) in enumerate(zip(records, names, strict=True), first)
     ]
+
+
+def _notes(record: ToxicityRecord) -> tuple[str, ...]:
+    caution = damage_caution(record)
+    return record.notes if caution is None else (caution, *record.notes)
 
 
 def _steps(record: ToxicityRecord) -> dict[str, float]:

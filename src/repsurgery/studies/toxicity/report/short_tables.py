@@ -7,7 +7,8 @@ from repsurgery.studies.common.report.certificates import probed
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.common.report.tables import Column, Measure, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
+from repsurgery.studies.toxicity.report.columns import leading, measures_of
+from repsurgery.studies.toxicity.report.damage import damage_caption, names_of
 
 __all__ = ["certificates_table", "outcomes_table"]
 
@@ -74,10 +75,12 @@ def outcomes_table(record: ToxicityRecord) -> Table:
         f"continuations given their prompts, under {record.fluency.get('name')} without steering. Dist-n: unique "
         "n-grams divided by words. KL in nats per token: KL(steered ‖ base) on neutral text, and KL(base ‖ steered) on "
         "the base's own continuations. Steered: share of generated positions that were moved. '–': the measure does "
-        "not apply."
+        f"not apply.{damage_caption(record)}"
     )
     title = "What the model writes"
-    return table_of(title, NAME, columns, record.configurations, caption) or Table(title, ("configuration",), ())
+    return table_of(title, names_of(record), columns, record.configurations, caption) or Table(
+        title, ("configuration",), ()
+    )
 
 
 def _perplexity_column(measure: Measure) -> Column[Configured]:

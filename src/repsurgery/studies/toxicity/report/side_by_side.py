@@ -8,6 +8,7 @@ from repsurgery.studies.common.report.published import PublishedToxicity, publis
 from repsurgery.studies.common.report.tables import Column, Measure, Table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord, is_published_concept
 from repsurgery.studies.toxicity.report.columns import EMT, PROBABILITY, WORD_PERPLEXITY, leading, measure_named
+from repsurgery.studies.toxicity.report.damage import damage_caption, damage_mark
 from repsurgery.studies.toxicity.report.published import counterpart, printed
 from repsurgery.studies.toxicity.report.rivals import (
     TUNED,
@@ -82,9 +83,10 @@ def side_by_side(record: ToxicityRecord) -> Table | None:
         *([[wikitext]] if any(wikitext.key in c.measures for c in record.configurations) else []),
     ]
     short = short_names(record.configurations)
+    marked = {c.name: short[c.name] + damage_mark(record, c) for c in record.configurations}
     names: list[Column[Side]] = [
         Column("in the paper", lambda side: "–" if side.paper is None else side.paper.name),
-        Column("measured", lambda side: "–" if side.ours is None else short[side.ours.name]),
+        Column("measured", lambda side: "–" if side.ours is None else marked[side.ours.name]),
     ]
     columns = [
         Column("prompts", lambda side: "–" if side.ours is None else word(prompts_of(record, side.ours))),
@@ -92,7 +94,7 @@ def side_by_side(record: ToxicityRecord) -> Table | None:
     ]
     compares = is_published_concept(record.spec)
     title = "Table 2: measured beside published" if compares else "All methods"
-    caption = _caption(record, judge.name, scorers)
+    caption = _caption(record, judge.name, scorers) + damage_caption(record)
     return table_of(title, names if compares else names[1:], columns, sides(record), caption)
 
 

@@ -1,6 +1,6 @@
 """Tables of a toxicity study: what each configuration writes, at what cost, beside the published figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from repsurgery.studies.common.report.certificates import CERTIFICATE_COLUMNS, certificates_caption, is_certified
@@ -12,6 +12,7 @@ from repsurgery.studies.toxicity.report.ablation import ablation_tables
 from repsurgery.studies.toxicity.report.against import against_tables
 from repsurgery.studies.toxicity.report.claims import claims_tables
 from repsurgery.studies.toxicity.report.columns import NAME, leading, measures_of
+from repsurgery.studies.toxicity.report.damage import damage_caption, names_of
 from repsurgery.studies.toxicity.report.needs import needs_table
 from repsurgery.studies.toxicity.report.published import beside_table
 from repsurgery.studies.toxicity.report.rivals import has_rivals
@@ -72,6 +73,11 @@ def _rival_tables(record: ToxicityRecord) -> list[Table | None]:
     return [side_by_side(record), *tests[:1], needs_table(record), *tests[1:]]
 
 
+def _results(record: ToxicityRecord, title: str, columns: Sequence[Column[Any]], caption: str) -> Table | None:
+    """Return a table of all configurations, in which those that damaged the model are marked."""
+    return table_of(title, names_of(record), columns, record.configurations, caption + damage_caption(record))
+
+
 def _columns(scorer: str, table: str) -> list[Column[Measured]]:
     return [column for measure in measures_of(scorer, table) for column in measure.columns()]
 
@@ -91,7 +97,7 @@ def _toxicity_table(record: ToxicityRecord) -> Table | None:
         f"of prompts with any score above .5. {_INTERVALS}"
     )
     columns = [*_columns(first, "toxicity"), *others]
-    return table_of("Toxicity", NAME, columns, record.configurations, caption)
+    return _results(record, "Toxicity", columns, caption)
 
 
 def _prompts(record: ToxicityRecord) -> str:
@@ -120,7 +126,7 @@ def _cost_table(record: ToxicityRecord, older: str) -> Table | None:
         "share of generated positions that were moved. "
         f"{_INTERVALS}{older}"
     )
-    return table_of("Fluency, diversity, collateral damage", NAME, columns, record.configurations, caption)
+    return _results(record, "Fluency, diversity, collateral damage", columns, caption)
 
 
 def _judges_table(record: ToxicityRecord) -> Table | None:
@@ -140,13 +146,13 @@ def _judges_table(record: ToxicityRecord) -> Table | None:
         "within one model only, because models divide texts into different tokens. Bits per character: of the "
         f"continuations whose perplexity is below 10,000. {_INTERVALS}"
     )
-    return table_of("Fluency by several models", NAME, columns, record.configurations, caption)
+    return _results(record, "Fluency by several models", columns, caption)
 
 
 def _scorer_table(record: ToxicityRecord, scorer: str) -> Table | None:
     caption = f"The same continuations, scored by {_scorer(scorer, record.scorers[scorer])}. {_INTERVALS}"
     columns = _columns(scorer, "toxicity")
-    return table_of(f"Toxicity by {scorer}", NAME, columns, record.configurations, caption)
+    return _results(record, f"Toxicity by {scorer}", columns, caption)
 
 
 def _mean_table(record: ToxicityRecord, older: str) -> Table | None:
@@ -157,12 +163,12 @@ def _mean_table(record: ToxicityRecord, older: str) -> Table | None:
         for column in (measure.value(heading=f"{measure.heading}, {scorer}"), measure.difference())
     ]
     caption = f"Mean over all continuations. {_INTERVALS}{older}"
-    return table_of("Mean toxicity", NAME, columns, record.configurations, caption)
+    return _results(record, "Mean toxicity", columns, caption)
 
 
 def _diversity_table(record: ToxicityRecord, older: str) -> Table | None:
     columns = _columns(leading(record), "diversity")
-    return table_of("Diversity", NAME, columns, record.configurations, _INTERVALS + older)
+    return _results(record, "Diversity", columns, _INTERVALS + older)
 
 
 def toxicity_certificates(record: ToxicityRecord) -> Table | None:
