@@ -25,10 +25,12 @@ from benchmarks import (
     machine,
     memory,
     mimic_fit,
+    mixed_rows,
     neighbours,
     planning,
     post_processing,
     rivals,
+    serving,
     streaming,
 )
 from benchmarks.lines import Settings, show
@@ -60,6 +62,7 @@ GROUPS: dict[str, dict[str, ModuleType]] = {
         "engines": engines,
         "planning": planning,
     },
+    "serving": {"mixed_rows": mixed_rows, "server": serving},
 }
 SCRIPTS = {name: module for group in GROUPS.values() for name, module in group.items()}
 RESULTS = Path(__file__).parent / "results"

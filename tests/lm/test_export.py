@@ -1,6 +1,7 @@
 """Adapters and control vectors hold the map they were made from, or say what they leave out."""
 
 import builtins
+import tempfile
 
 import gguf
 import numpy as np
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed"),
     pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings=True`"),
     pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`"),
+    pytest.mark.filterwarnings("ignore:Input and output embeddings are no longer tied"),
 ]
 
 
@@ -43,14 +45,71 @@ def test_the_adapter_equals_the_hook(family, site, tmp_path):
     assert not same(logits(model), steered)
 
 
-@pytest.mark.parametrize(("family", "site"), [("gpt2", "layers.0.attn"), ("phi", "final"), ("bert", "layers.1.mlp")])
-def test_where_the_layer_has_a_bias_the_adapter_merges(family, site, tmp_path):
+def prepared(family, export):
+    """Return a base that the adapter merges into, made as `LoraExport` says."""
     model = tiny_model(family)
-    m = eraser(width(model, site))
-    assert lm.to_lora(model, m, site, tmp_path).mergeable
-    merged = adapted(family, tmp_path).merge_and_unload()
-    assert same(logits(merged), hooked(model, site, m))
-    assert not lm.to_lora(tiny_model("llama"), m, "layers.0.attn", tmp_path / "other").mergeable
+    if export.bias_switch:
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            model = type(model).from_pretrained(folder, **{export.bias_switch: True}).eval()
+    if export.tied:
+        layer = model.get_submodule(export.target)
+        layer.weight = torch.nn.Parameter(layer.weight.detach().clone())
+    return model
+
+
+def merged_logits(base, folder, where):
+    merged = peft.PeftModel.from_pretrained(base, folder).eval().merge_and_unload()
+    merged.save_pretrained(where)
+    again = type(merged).from_pretrained(where).eval()
+    assert same(logits(again), logits(merged))
+    return logits(merged)
+
+
+@pytest.mark.parametrize("make", [eraser, translation], ids=["eraser", "translation"])
+@pytest.mark.parametrize(("family", "site"), CASES)
+def test_the_merged_adapter_equals_the_hook(family, site, make, tmp_path):
+    model = tiny_model(family)
+    m = make(width(model, site))
+    export = lm.to_lora(model, m, site, tmp_path / "adapter", constant="merge")
+    steered = hooked(model, site, m)
+    assert same(logits(adapted(family, tmp_path / "adapter")), steered)
+    if export.place == "adapter":
+        with pytest.raises(RuntimeError, match="base layer has no bias"):
+            adapted(family, tmp_path / "adapter").merge_and_unload()
+        assert not export.mergeable
+        return
+    merged = merged_logits(prepared(family, export), tmp_path / "adapter", tmp_path / "merged")
+    assert same(merged, steered) and not same(merged, logits(model))
+
+
+def test_every_way_to_merge_occurs(tmp_path):
+    ways = {}
+    for family, site in [*CASES, ("llama", "layers.0")]:
+        model = tiny_model(family)
+        m = (translation if site == "layers.0" else eraser)(width(model, site))
+        ways[family, site] = lm.to_lora(model, m, site, tmp_path, constant="merge")
+    assert ways["gpt2", "layers.0.attn"].mergeable and ways["gpt_neox", "final"].mergeable
+    assert ways["gpt2", "final"].place == "norm" and ways["gpt2", "final"].tied
+    assert ways["llama", "layers.0"].bias_switch == ways["llama", "layers.1.mlp"].bias_switch == "mlp_bias"
+    assert ways["mistral", "layers.0.attn"].place == ways["llama", "final"].place == "adapter"
+
+
+def test_a_tied_layer_must_be_cloned_before_merging(tmp_path):
+    model, m = tiny_model("gpt2"), eraser(WIDTH)
+    assert not lm.to_lora(model, m, "final", tmp_path, constant="merge").mergeable
+    merged = adapted("gpt2", tmp_path).merge_and_unload()
+    assert not same(logits(merged), hooked(model, "final", m))  # the embeddings changed too
+
+
+@pytest.mark.parametrize("rank", [3, 9])
+def test_a_truncated_adapter_carries_its_whole_constant(rank, tmp_path):
+    model, m = tiny_model("gpt_neox"), dense_map(WIDTH)
+    export = lm.to_lora(model, m, "final", tmp_path, constant="merge", rank=rank)
+    assert export.rank == rank + 1 and export.mergeable and not export.exact
+    carried = lm.to_lora(model, m, "final", tmp_path / "carried", rank=rank)
+    assert carried.place == "adapter" and carried.error == export.error
+    assert same(logits(adapted("gpt_neox", tmp_path)), logits(adapted("gpt_neox", tmp_path / "carried")))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "falcon"])
@@ -138,7 +197,7 @@ def test_adapters_refuse_what_they_cannot_hold(tmp_path):
         lm.to_lora(model, translation(5), "final", tmp_path)
     with pytest.raises(ParameterError, match="positive whole number"):
         lm.to_lora(model, dense_map(WIDTH), "final", tmp_path, rank=0)
-    with pytest.raises(ParameterError, match="'carry' or 'omit'"):
+    with pytest.raises(ParameterError, match="'carry', 'merge' or 'omit'"):
         lm.to_lora(model, eraser(WIDTH), "final", tmp_path, constant="drop")
 
 
@@ -199,6 +258,26 @@ def test_control_vectors_refuse_what_they_cannot_hold(tmp_path):
     with pytest.raises(SiteError):
         lm.to_gguf(torch.nn.Linear(2, 2), translation(WIDTH), "layers.1", path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("write", [lm.to_lora, lm.to_gguf])
+def test_a_failed_export_leaves_nothing_behind(write, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(peft.LoraConfig, "save_pretrained", full)
+    monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", full)
+    with pytest.raises(OSError, match="No space"):
+        write(tiny_model("llama"), translation(WIDTH), "layers.1", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:strength 1e")
+@pytest.mark.parametrize("write", [lm.to_lora, lm.to_gguf])
+def test_a_strength_beyond_float32_is_refused(write, tmp_path):
+    with pytest.raises(FoldError, match="at a lower strength"):
+        write(tiny_model("llama"), translation(WIDTH), "layers.1", tmp_path / "out", strength=1e39)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("package", ["peft", "gguf"])

@@ -169,7 +169,8 @@ def test_tokenizer_and_model_are_left_alone(model):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_a_progress_bar_is_shown(model, tokenizer, capsys):
+def test_a_progress_bar_is_shown(model, tokenizer, capsys, monkeypatch):
+    monkeypatch.setattr("repsurgery.progress.LOG_SECONDS", 0.0)  # in a log, short jobs say nothing
     lm.extract(model, tokenizer, SOME)
     assert "reading final" in capsys.readouterr().err
     lm.extract(model, tokenizer, SOME, progress=False)

@@ -165,7 +165,7 @@ def test_reading_a_prompt_once_changes_no_continuation(family, positions, monkey
     steering = {"layers.0": random_map(), "final": random_map(seed=1)}
     options = {**OPTIONS, "steering": steering, "positions": positions, "batch_size": 7}
     shared = lm.generate(model, tokenizer, PROMPTS, **options)
-    monkeypatch.setattr(sys.modules["repsurgery.lm.generate.generate"], "read_once", lambda *inputs: {})
+    monkeypatch.setattr(sys.modules["repsurgery.lm.generate.generate"], "read_once", lambda *inputs, **how: {})
     assert lm.generate(model, tokenizer, PROMPTS, **options) == shared
 
 

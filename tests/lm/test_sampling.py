@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from repsurgery.lm.generate.sampling import race
+from repsurgery.lm.generate.sampling import draw, race, sample_key
 
 
 @pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999])
@@ -38,3 +38,17 @@ def test_the_nucleus_ends_where_the_shares_reach_top_p():
     assert kept.isfinite().tolist() == [[True, False, False, False]]
     assert race(p, noise, 0.5).tolist() == [0]
     assert race(p, noise, 0.5 + 1e-9).tolist() == [1]
+
+
+def test_rows_with_their_own_settings_draw_what_they_draw_alone():
+    scores = torch.randn(5, 300, generator=torch.Generator().manual_seed(1))
+    keys = [sample_key(i, "prompt", 0, i) for i in range(5)]
+    steps, masses, heats = [0, 7, 7, 2, 30], [1.0, 0.9, 0.2, 1e-6, 0.5], [1.0, 0.7, 2.0, 1.3, 0.1]
+    together = draw(scores, keys, steps, top_p=masses, temperature=heats)
+    settings = list(zip(scores, keys, steps, masses, heats, strict=True))
+    alone = [int(draw(s[None], [k], at, top_p=p, temperature=t)) for s, k, at, p, t in settings]
+    assert together.tolist() == alone
+    # each of the three settings matters here, so none may come from another row
+    assert together.tolist() != draw(scores, keys, 0, top_p=masses, temperature=heats).tolist()
+    assert together.tolist() != draw(scores, keys, steps, top_p=1.0, temperature=heats).tolist()
+    assert together.tolist() != draw(scores, keys, steps, top_p=masses, temperature=1.0).tolist()

@@ -4,8 +4,9 @@ import gc
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,8 +14,9 @@ from torch import nn
 
 from repsurgery.arrays import check_integer
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
+from repsurgery.lm.chat import ChatText, chat_prompt, is_conversation, rendered
 from repsurgery.lm.sites.families import text_config
-from repsurgery.lm.sites.wrappers import behind
+from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.progress import progress_bar
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "evaluating",
     "map_batches",
     "out_of_memory",
+    "own_order",
     "pad",
     "pad_id",
     "run_batches",
@@ -40,21 +43,38 @@ NO_LIMIT = 10**6
 
 _EVALUATING: "weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]]" = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
+_OWN_ORDER: ContextVar[tuple[int, ...]] = ContextVar("repsurgery_own_order", default=())
 
 
-def check_texts(texts: Iterable[str], *, caller: str) -> list[str]:
-    """Return ``texts`` as a list, or raise an error that names the text that cannot be used."""
+def check_texts(texts: Iterable[Any], *, caller: str, tokenizer: Any = None) -> list[str]:
+    """Return ``texts`` as a list, or raise an error that names the text that cannot be used.
+
+    With a ``tokenizer``, a conversation may stand in the place of a text; it becomes a `ChatText` of what the chat
+    template writes.
+    """
+    needed = "a list of strings" if tokenizer is None else "a list of strings or conversations"
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ParameterError(f"{caller} got {type(texts).__name__} for texts; it takes a list of strings.")
+        raise ParameterError(f"{caller} got {type(texts).__name__} for texts; it takes {needed}.")
     texts = list(texts)  # columns of frames and arrays are accepted too
     if not texts:
         raise TextError(f"{caller} got no texts; it needs at least one.")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TextError(f"{caller} got {type(text).__name__} as text {i}; every text must be a string.")
-        if not text.strip():
-            raise TextError(f"{caller} got an empty text at index {i}. Drop it together with its label.")
-    return texts
+    if tokenizer is not None and all(isinstance(text, Mapping) for text in texts):
+        raise ParameterError(f"{caller} got one conversation for texts; it takes {needed}, such as [conversation].")
+    return [_checked(i, text, caller, tokenizer) for i, text in enumerate(texts)]
+
+
+def _checked(i: int, text: Any, caller: str, tokenizer: Any) -> str:
+    if tokenizer is not None and (isinstance(text, ChatText) or is_conversation(text)):
+        try:
+            return rendered(tokenizer, text.messages if isinstance(text, ChatText) else text)
+        except TextError as error:
+            raise TextError(f"{caller} cannot read the conversation at index {i}. {error}") from error
+    if not isinstance(text, str):
+        needed = "a string" if tokenizer is None else "a string or a conversation"
+        raise TextError(f"{caller} got {type(text).__name__} as text {i}; every text must be {needed}.")
+    if not text.strip():
+        raise TextError(f"{caller} got an empty text at index {i}. Drop it together with its label.")
+    return text
 
 
 def encode(
@@ -69,6 +89,9 @@ def encode(
     caller: str,
 ) -> list[Tokens]:
     """Return the tokens of each text, including special tokens; the tokenizer is not changed.
+
+    A `ChatText` has the tokens of `chat_prompt`. It is cut to ``max_length`` only where it ends with the assistant's
+    message: a conversation that lost its end would not be answered.
 
     Parameters
     ----------
@@ -88,19 +111,40 @@ def encode(
             + (f" with room for {room} new ones." if room else ".")
         )
     truncation = {"truncation": True, "max_length": max_length} if max_length is not None else {}
-    encoded = tokenizer(texts, add_special_tokens=special_tokens, padding=False, verbose=False, **truncation)
-    rows: list[Tokens] = encoded["input_ids"]
-    cut = f"Cut the text, or pass max_length={limit - room} to read its first tokens only."
-    for i, tokens in enumerate(rows):
+    plain = [text for text in texts if not isinstance(text, ChatText)]
+    options = {"add_special_tokens": special_tokens, "padding": False, "verbose": False, **truncation}
+    encoded = iter(tokenizer(plain, **options)["input_ids"] if plain else ())
+    rows: list[Tokens] = [
+        _chat_tokens(tokenizer, text, None if room else max_length) if isinstance(text, ChatText) else next(encoded)
+        for text in texts
+    ]
+    most = limit - room
+    for i, (text, tokens) in enumerate(zip(texts, rows, strict=True)):
         if not tokens:
-            raise TextError(f"{caller} got a text without tokens at index {i}: {texts[i][:40]!r}. Drop it.")
-        if len(tokens) > limit - room:
+            raise TextError(f"{caller} got a text without tokens at index {i}: {text[:40]!r}. Drop it.")
+        if len(tokens) > most:
             raise TextError(
                 f"{caller} got a text of {len(tokens)} tokens at index {i}; the context holds {limit}"
                 + (f", of which {room} are for new tokens. " if room else ". ")
-                + (remedy(i) if remedy else cut)
+                + (remedy(i) if remedy else _shorter(text, most))
+            )
+        if max_length is not None and len(tokens) > max_length:
+            raise TextError(
+                f"{caller} got a conversation of {len(tokens)} tokens at index {i}, and max_length is {max_length}. "
+                + _shorter(text, max_length)
             )
     return rows
+
+
+def _chat_tokens(tokenizer: Any, text: ChatText, max_length: int | None) -> Tokens:
+    tokens = chat_prompt(tokenizer, text.messages)
+    return tokens[:max_length] if text.answered else tokens
+
+
+def _shorter(text: str, most: int) -> str:
+    if isinstance(text, ChatText) and not text.answered:
+        return "Leave out its oldest messages: without its end, a conversation has no answer."
+    return f"Cut the text, or pass max_length={most} to read its first tokens only."
 
 
 def context_length(model: nn.Module, tokenizer: Any) -> int:
@@ -157,8 +201,23 @@ def split_texts(
 
 
 @contextmanager
+def own_order(model: nn.Module) -> Iterator[None]:
+    """While the block runs, the caller relies on the order of the rows that ``model`` reads in this thread."""
+    token = _OWN_ORDER.set((*_OWN_ORDER.get(), id(unwrapped(model))))
+    try:
+        yield
+    finally:
+        _OWN_ORDER.reset(token)
+
+
+@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Run the block without dropout and gradients; the last thread to leave restores the mode of every module."""
+    if id(unwrapped(model)) in _OWN_ORDER.get():
+        raise ParameterError(
+            "Inside lm.steer_rows every row of a batch has its own steering, and this function orders its batches "
+            "itself. Call the model in the block, or use lm.generate(steering=[...]) outside of it."
+        )
     model = behind(model)
     with _LOCK:
         count, training = _EVALUATING.get(model, (0, []))

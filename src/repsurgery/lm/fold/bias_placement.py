@@ -4,6 +4,7 @@ A bias that the architecture does not have works in memory, but transformers dro
 """
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,38 +18,79 @@ from repsurgery.lm.fold.weights import matrix_of, store
 from repsurgery.lm.sites.families import family_named, family_of
 from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["add_bias_by_switch", "place_in_norm", "portable_sites"]
+__all__ = [
+    "FixedDirection",
+    "add_bias_by_switch",
+    "bias_switch",
+    "fixed_direction",
+    "place_in_norm",
+    "portable_sites",
+    "preimage",
+]
 
 LARGEST_CONDITION = 100.0
 """Largest condition number of W for which W⁻¹b is used; beyond it, rounding would be visible in float32 logits."""
 
 
-def place_in_norm(model: nn.Module, point: FoldPoint, m: AffineMap, constant: torch.Tensor) -> None:
-    """Add ``constant`` (out,) through the LayerNorm before a folded linear layer, which then needs no bias.
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedDirection:
+    """A direction in which the output n of a LayerNorm is the same for every token, once its bias has been moved.
 
-    Where the layer reads W x and W is well conditioned, W⁻¹b is added to the norm's bias. Otherwise the constant uses
-    the one direction v that is orthogonal to every γ∘z with z centred: v = 1/γ. The norm's bias is moved along v, so
-    that vᵀn is the same number s for every token, and q vᵀ with q s = constant is added to the layer's weight.
+    v = 1/γ is orthogonal to every γ∘z with z centred, so vᵀn depends on the bias alone.
+
+    Attributes
+    ----------
+    v : (d,)
+        Of length 1.
+    bias : (d,)
+        The new bias of the norm, moved along v so that vᵀn = s.
+    moved : float
+        By how much: n becomes n + moved · v.
+    s : float
     """
-    norm, linear = model.get_submodule(str(point.norm)), model.get_submodule(point.path)
+
+    v: torch.Tensor
+    bias: torch.Tensor
+    moved: float
+    s: float
+
+    def column(self, constant: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+        """Return q (out,): a weight W + q vᵀ adds ``constant`` (out,), where ``along`` is W v (out,)."""
+        return (constant - self.moved * along) / self.s
+
+
+def fixed_direction(norm: nn.Module) -> FixedDirection:
+    """Return the fixed direction of a LayerNorm."""
     beta = norm.get_parameter("bias").detach().cpu().double()
-    shift = _preimage(m) if point.kind == "reader" else None
-    if shift is not None:
-        store(norm, "bias", beta + shift, what=f"The bias of {point.norm}")
-        return
     gamma = norm.get_parameter("weight").detach().cpu().double()
     zero = gamma.abs() <= torch.finfo(torch.float32).tiny
     v = zero.double() if zero.any() else 1 / gamma
     v = v / v.norm()
     s = float(gamma.norm()) or 1.0
-    t = s - v @ beta
+    moved = s - float(v @ beta)
+    return FixedDirection(v, beta + moved * v, moved, s)
+
+
+def place_in_norm(model: nn.Module, point: FoldPoint, m: AffineMap, constant: torch.Tensor) -> None:
+    """Add ``constant`` (out,) through the LayerNorm before a folded linear layer, which then needs no bias.
+
+    Where the layer reads W x and W is well conditioned, W⁻¹b is added to the norm's bias. Otherwise the constant enters
+    the layer's weight along the norm's fixed direction.
+    """
+    norm, linear = model.get_submodule(str(point.norm)), model.get_submodule(point.path)
+    shift = preimage(m) if point.kind == "reader" else None
+    if shift is not None:
+        beta = norm.get_parameter("bias").detach().cpu().double()
+        store(norm, "bias", beta + shift, what=f"The bias of {point.norm}")
+        return
+    fixed = fixed_direction(norm)
     W = matrix_of(linear)
-    q = (constant - t * (W @ v)) / s
-    store(linear, "weight", W + torch.outer(q, v), what=f"The weight of {point.path}")
-    store(norm, "bias", beta + t * v, what=f"The bias of {point.norm}")
+    q = fixed.column(constant, W @ fixed.v)
+    store(linear, "weight", W + torch.outer(q, fixed.v), what=f"The weight of {point.path}")
+    store(norm, "bias", fixed.bias, what=f"The bias of {point.norm}")
 
 
-def _preimage(m: AffineMap) -> torch.Tensor | None:
+def preimage(m: AffineMap) -> torch.Tensor | None:
     """Return W⁻¹b, or None where W is singular or badly conditioned."""
     if isinstance(m, Translation):
         return to_tensor(m.shift)
@@ -61,23 +103,24 @@ def _preimage(m: AffineMap) -> torch.Tensor | None:
     return to_tensor(inverse.linear(m.bias[None])[0])
 
 
+def bias_switch(model: nn.Module, path: str) -> str | None:
+    """Return the option of the configuration that gives the layer at ``path`` a bias; None where there is none."""
+    return next((switch for switch in _switches(model) if f"{path}.bias" in _new_biases(model, switch)), None)
+
+
 def add_bias_by_switch(model: nn.Module, path: str) -> bool:
     """Turn on the switch that gives the layer at ``path`` a bias, with zeros in every layer that gets one.
 
     Return whether the configuration has such a switch.
     """
-    for switch in _switches(model):
-        config: Any = copy.deepcopy(model.config)
-        setattr(config.get_text_config(), switch, True)
-        biases = _new_biases(model, config)
-        if f"{path}.bias" not in biases:
-            continue
-        setattr(model.config.get_text_config(), switch, True)  # type: ignore[operator, union-attr]
-        for owner, size in biases.items():
-            module = model.get_submodule(owner.removesuffix(".bias"))
-            store(module, "bias", torch.zeros(size), what=owner)
-        return True
-    return False
+    switch = bias_switch(model, path)
+    if switch is None:
+        return False
+    for owner, size in _new_biases(model, switch).items():
+        module = model.get_submodule(owner.removesuffix(".bias"))
+        store(module, "bias", torch.zeros(size), what=owner)
+    setattr(model.config.get_text_config(), switch, True)  # type: ignore[operator, union-attr]
+    return True
 
 
 def portable_sites(model: nn.Module) -> list[str]:
@@ -102,8 +145,10 @@ def _switches(model: nn.Module) -> list[str]:
     return [name for name in switches if getattr(text, name, None) is False]
 
 
-def _new_biases(model: nn.Module, config: Any) -> dict[str, torch.Size]:
-    """Return name and shape of the biases that ``config`` would add; none if it would change anything else."""
+def _new_biases(model: nn.Module, switch: str) -> dict[str, torch.Size]:
+    """Return name and shape of the biases that ``switch`` would add; none if it would change anything else."""
+    config: Any = copy.deepcopy(model.config)
+    setattr(config.get_text_config(), switch, True)
     old = model.state_dict().keys()
     new = {name: shape for name, shape in _parameters(model, config).items() if name not in old}
     only_biases = all(name.endswith(".bias") and len(shape) == 1 for name, shape in new.items())

@@ -12,11 +12,11 @@ from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError
 from repsurgery.lm.fold.bias_placement import add_bias_by_switch, place_in_norm, portable_sites
 from repsurgery.lm.fold.fold_points import FoldPoint, checked_fold_point, nearest_foldable, require_plain, single_map
-from repsurgery.lm.fold.weights import bias_of, diagonal_of, map_after, map_before, matrix_of, store
+from repsurgery.lm.fold.weights import bias_of, diagonal_of, is_tied, map_after, map_before, matrix_of, store
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["NotPortable", "fold", "portability"]
+__all__ = ["NotPortable", "fold", "fold_target", "portability"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -86,21 +86,26 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     require_plain(model)
     at = weight_placement(model, steering, site, strength, caller="fold")
     m, site = single_map(at.steering, at.strength, caller="fold"), at.site
-    point = checked_fold_point(model, m, site)
-    earlier = _folded_at(model)
-    if point.kind == "reader" and site in earlier:
-        raise FoldError(
-            f"A map is already folded at {site!r}, and the state there is still the unsteered one, so a second map "
-            "would act before the first. Compose them (second @ first) and fold the original model."
-        )
+    point = fold_target(model, m, site)
     folded = copy.deepcopy(model)
     with torch.no_grad():
         constant = _change_weight(folded, point, m)
         if constant is not None:
             _place_constant(folded, point, m, constant)
     if isinstance(getattr(folded, "config", None), PretrainedConfig):
-        folded.config.repsurgery_folded = [*earlier, site]  # type: ignore[union-attr]
+        folded.config.repsurgery_folded = [*_folded_at(model), site]  # type: ignore[union-attr]
     return folded
+
+
+def fold_target(model: nn.Module, m: AffineMap, site: str) -> FoldPoint:
+    """Return the layer into which `fold` puts ``m`` at ``site``, or raise an error where it does not."""
+    point = checked_fold_point(model, m, site)
+    if point.kind == "reader" and site in _folded_at(model):
+        raise FoldError(
+            f"A map is already folded at {site!r}, and the state there is still the unsteered one, so a second map "
+            "would act before the first. Compose them (second @ first) and fold the original model."
+        )
+    return point
 
 
 def portability(model: nn.Module) -> NotPortable | None:
@@ -164,10 +169,10 @@ def _not_portable(model: nn.Module, point: FoldPoint) -> str:
 
 def _untie(model: nn.Module, name: str) -> None:
     """Record in the model and its configuration that the parameter ``name`` is no longer shared with another."""
-    tied: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
-    if not any(name in pair for pair in tied.items()):
+    if not is_tied(model, name):
         return
     config: Any = model.config
     for part in (config, config.get_text_config()):
         part.tie_word_embeddings = False
+    tied: Any = model.all_tied_weights_keys
     model.all_tied_weights_keys = {k: v for k, v in tied.items() if name not in (k, v)}  # type: ignore[assignment]

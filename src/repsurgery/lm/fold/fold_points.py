@@ -13,7 +13,7 @@ from torch import nn
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError, ShapeError, SiteError
 from repsurgery.gates import AlwaysGate, SoftGate
-from repsurgery.lm.fold.weights import diagonal_of, is_linear, sizes
+from repsurgery.lm.fold.weights import diagonal_of, is_linear, is_quantised, sizes
 from repsurgery.lm.sites.families import family_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site, site_names
 from repsurgery.lm.sites.wrappers import unwrapped
@@ -29,8 +29,15 @@ __all__ = [
     "foldable_sites",
     "nearest_foldable",
     "require_plain",
+    "require_unquantised",
     "single_map",
 ]
+
+UNQUANTISED = (
+    "Steer with hooks, which work on quantised models (lm.steer), or load the model without quantisation: its original "
+    "weights, without quantization_config."
+)
+"""What to do where quantised weights cannot hold a map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ def _inner(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> FoldP
 
 
 def _final(model: nn.Module, modules: dict[str, nn.Module], site: Site) -> FoldPoint | None:
-    if is_linear(site.module):
+    if is_linear(site.module) or is_quantised(site.module):
         # the projection writes the state, and nothing else reads the norm before it
         family = family_of(model)
         before = site.path.removesuffix(family.projection) + family.final[0]
@@ -151,12 +158,14 @@ def _reader(model: nn.Module, modules: dict[str, nn.Module]) -> str | None:
     if getattr(base, "pooler", None) is not None:
         return None
     heads = [
-        name for name, child in model.named_children() if child is not base and any(True for _ in child.parameters())
+        name
+        for name, child in model.named_children()
+        if child is not base and (is_quantised(child) or any(True for _ in child.parameters()))
     ]
     if base is model or len(heads) != 1:
         return None
     paths = [f"{heads[0]}.{inner}".removesuffix(".") for inner in family_of(model).head_readers]
-    return next((path for path in paths if is_linear(modules.get(path))), None)
+    return next((path for path in paths if is_linear(modules.get(path)) or is_quantised(modules.get(path))), None)
 
 
 def _block_norm(model: nn.Module, modules: dict[str, nn.Module], block: str) -> str | None:
@@ -175,11 +184,16 @@ def _linear_point(
     norm: str | None = None,
 ) -> FoldPoint:
     linear = modules[path]
+    if is_quantised(linear):
+        raise FoldError(
+            f"The weight behind {site!r} ({path}, a {type(linear).__name__}) is quantised, so nothing can be folded "
+            f"into it. {UNQUANTISED}"
+        )
     if not is_linear(linear):
         raise FoldError(
-            f"The weight behind {site!r} ({path}, a {type(linear).__name__}) is quantised, wrapped or not in memory, "
-            "so nothing can be folded into it. Load the model unquantised and whole, merge adapters first "
-            "(merge_and_unload), or steer with hooks."
+            f"The weight behind {site!r} ({path}, a {type(linear).__name__}) is wrapped or not in memory, "
+            "so nothing can be folded into it. Load the model whole, merge adapters first (merge_and_unload), or steer "
+            "with hooks."
         )
     out, inner = sizes(linear)
     return FoldPoint(site, kind, path, inner if kind == "reader" else out, norm)
@@ -203,6 +217,17 @@ def require_plain(model: nn.Module) -> None:
         )
     if steering_in_force(model, in_any_thread=True):
         raise FoldError("This model is being steered at the moment. Leave the `with lm.steer(...)` block first.")
+
+
+def require_unquantised(model: nn.Module) -> None:
+    """Refuse a model with quantised layers, which transformers would not save and load as it is in memory."""
+    quantised = next((name for name, module in model.named_modules() if is_quantised(module)), None)
+    if quantised is not None:
+        kind = type(model.get_submodule(quantised)).__name__
+        raise FoldError(
+            f"This {type(model).__name__} has quantised layers ({quantised}, a {kind}), and a folded model is saved in "
+            f"plain weights. {UNQUANTISED}"
+        )
 
 
 def single_map(steering: Any, strength: float, *, caller: str) -> AffineMap:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from repsurgery.affine import AffineMap, Diagonal, LowRank, Translation
 from repsurgery.arrays import Vector
+from repsurgery.checkpoint import atomic_file
 from repsurgery.errors import FoldError, MissingExtraError, ShapeError
 from repsurgery.lm.fold.fold_points import single_map
 from repsurgery.lm.sites.names import resolve_site, site_names
@@ -17,7 +19,7 @@ from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.row_steering import as_steering
 
-__all__ = ["to_gguf"]
+__all__ = ["control_vector", "gguf_package", "is_translation", "to_gguf"]
 
 
 def to_gguf(
@@ -42,12 +44,12 @@ def to_gguf(
         The file to write; an existing file is replaced.
     strength : float or None
         None uses the strength of the steering's origin, else 1. The vector is written at this strength;
-        ``--control-vector-scaled FILE SCALE`` multiplies it further.
+        ``--control-vector-scaled FILE:SCALE`` multiplies it further.
 
     Returns
     -------
     Path
-        The file, for ``llama-cli --control-vector FILE``.
+        The file, for ``llama-cli --control-vector FILE`` or ``llama-server --control-vector FILE``.
 
     Raises
     ------
@@ -64,6 +66,7 @@ def to_gguf(
     Guarantees
     ----------
     The file holds the shift in float32 (test_the_control_vector_reads_back).
+    A failure leaves no file behind (test_a_failed_export_leaves_nothing_behind).
     """
     inner: Any = unwrapped(model)
     named = as_steering(steering, caller="to_gguf").origin.site if site is None else site
@@ -71,35 +74,59 @@ def to_gguf(
         _block(inner, named)  # checked first: this error also explains a block that the model lacks
     at = weight_placement(inner, steering, site, strength, caller="to_gguf")
     m, site = single_map(at.steering, at.strength, caller="to_gguf"), at.site
-    shift = _shift_of(m)
-    number = _block(inner, site)
-    width = resolve_site(inner, site).width
-    if m.dim != width:
-        raise ShapeError(
-            f"The translation for site {site!r} has {m.dim} features; {type(inner).__name__} has {width} there. "
-            "Fit it on vectors extracted at this site of this model."
-        )
-    gguf = _gguf()
+    number, shift = control_vector(inner, m, site)
+    direction = _rounded(shift)
+    gguf = gguf_package()
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(str(target), "controlvector")
-    try:
-        writer.add_string("controlvector.model_hint", inner.config.get_text_config().model_type)
-        writer.add_uint32("controlvector.layer_count", 1)
-        writer.add_tensor(f"direction.{number}", shift.astype(np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    finally:
-        writer.close()
+    with tempfile.TemporaryDirectory() as scratch, atomic_file(target) as stream:
+        draft = Path(scratch) / "vector.gguf"
+        writer = gguf.GGUFWriter(str(draft), "controlvector")
+        try:
+            writer.add_string("controlvector.model_hint", inner.config.get_text_config().model_type)
+            writer.add_uint32("controlvector.layer_count", 1)
+            writer.add_tensor(f"direction.{number}", direction)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        finally:
+            writer.close()
+        stream.write(draft.read_bytes())
     return target
 
 
-def _shift_of(m: AffineMap) -> Vector:
+def control_vector(model: nn.Module, m: AffineMap, site: str) -> tuple[int, Vector]:
+    """Return the number of the block after ``site`` and the vector (d,) to add there, or raise an error."""
+    shift, number = _shift_of(m), _block(model, site)
+    width = resolve_site(model, site).width
+    if m.dim != width:
+        raise ShapeError(
+            f"The translation for site {site!r} has {m.dim} features; {type(model).__name__} has {width} there. "
+            "Fit it on vectors extracted at this site of this model."
+        )
+    return number, shift
+
+
+def _rounded(shift: Vector) -> Any:
+    with np.errstate(over="ignore"):
+        rounded = shift.astype(np.float32)
+    if not np.isfinite(rounded).all():
+        raise FoldError(
+            f"The vector reaches {np.abs(shift).max():.3g}, beyond float32, in which control vectors are stored. "
+            "Export at a lower strength."
+        )
+    return rounded
+
+
+def is_translation(m: AffineMap) -> bool:
+    """Return whether ``m`` does nothing but add a vector."""
     adds = isinstance(m, Translation)
     adds |= isinstance(m, Diagonal) and bool((m.scale == 1).all())
-    adds |= isinstance(m, LowRank) and m.rank == 0 and float(m.scale) == 1
-    if not adds:
+    return adds or (isinstance(m, LowRank) and m.rank == 0 and float(m.scale) == 1)
+
+
+def _shift_of(m: AffineMap) -> Vector:
+    if not is_translation(m):
         raise FoldError(
             f"A control vector can only add a vector, and this {m.kind} map is not a translation. Fit MeanMatching, "
             "whose map is one, or export another way: lm.fold, lm.to_lora."
@@ -122,7 +149,8 @@ def _block(model: Any, site: str) -> int:
     return int(match[1])
 
 
-def _gguf() -> Any:
+def gguf_package() -> Any:
+    """Return the package gguf, or raise an error that names its extra."""
     try:
         import gguf
     except ImportError as error:

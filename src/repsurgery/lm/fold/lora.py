@@ -3,24 +3,27 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from repsurgery.affine import AffineMap, Identity, LowRank, Translation
+from repsurgery.affine import AffineMap
+from repsurgery.checkpoint import added_files
 from repsurgery.errors import FoldError, MissingExtraError, ParameterError
-from repsurgery.lm.fold.fold_points import FoldPoint, checked_fold_point, require_plain, single_map
-from repsurgery.lm.fold.weights import bias_of, matrix_of
+from repsurgery.lm.fold.bias_placement import bias_switch, fixed_direction, preimage
+from repsurgery.lm.fold.fold_points import FoldPoint, require_plain, single_map
+from repsurgery.lm.fold.lora_factors import check_rank, constant_of, factors, lora_point
+from repsurgery.lm.fold.weights import bias_of, is_tied, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.placing import weight_placement
-from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["LoraExport", "to_lora"]
+__all__ = ["LoraExport", "peft_package", "place_of_constant", "to_lora"]
 
-Constant = Literal["carry", "omit"]
+Constant = Literal["carry", "merge", "omit"]
+Place = Literal["none", "bias", "norm", "switch", "adapter", "omitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,15 @@ class LoraExport:
         ‖ΔW − BA‖ / ‖ΔW‖ in the Frobenius norm: 0 where the adapter represents all of A.
     constant_norm : float
         ‖c‖ of the constant to be added to the layer's output beyond its own bias.
-    constant : {"none", "carried", "omitted"}
-        ``none``: it is zero. ``carried``: it is the bias of the adapter's second factor (PEFT's ``lora_bias``).
-        ``omitted``: it is not zero and not in the adapter.
-    mergeable : bool
-        Whether ``merge_and_unload`` works: the layer has a bias, or there is no constant to merge.
+    place : {"none", "bias", "norm", "switch", "adapter", "omitted"}
+        Where the constant is. ``none``: it is zero. ``norm``: in the bias of the LayerNorm before the layer, which the
+        adapter replaces (PEFT's ``modules_to_save``). ``bias``, ``switch`` and ``adapter``: in the bias of the second
+        factor (PEFT's ``lora_bias``), which merges into the layer's own bias, into a bias that an option of the
+        configuration creates, or nowhere. ``omitted``: it is not zero and not in the adapter.
+    bias_switch : str or None
+        That option: load the base with ``from_pretrained(name, **{bias_switch: True})``, and the adapter merges.
+    tied : bool
+        Whether the layer shares its weight with the embeddings, so that it must be cloned before merging.
     """
 
     folder: Path
@@ -52,13 +59,24 @@ class LoraExport:
     rank: int
     error: float
     constant_norm: float
-    constant: Literal["none", "carried", "omitted"]
-    mergeable: bool
+    place: Place
+    bias_switch: str | None
+    tied: bool
+
+    @property
+    def constant(self) -> Literal["none", "carried", "omitted"]:
+        """Whether there is a constant, and whether the adapter carries it."""
+        return self.place if self.place in ("none", "omitted") else "carried"
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether ``merge_and_unload`` into the base, loaded as usual, gives the model with the adapter."""
+        return self.place not in ("switch", "adapter") and not self.tied
 
     @property
     def exact(self) -> bool:
         """Whether model and adapter compute what the steered model computes, up to rounding."""
-        return self.error == 0 and self.constant != "omitted"
+        return self.error == 0 and self.place != "omitted"
 
 
 def to_lora(
@@ -87,9 +105,11 @@ def to_lora(
         0 leaves the states unchanged, 1 applies the map. None uses the strength of the steering's origin, else 1.
     rank : int or None
         Approximate ΔW by this rank, optimally in the Frobenius norm; ``error`` of the result states the loss.
-    constant : {"carry", "omit"}
-        ``carry`` puts the constant into the adapter as PEFT's ``lora_bias``, which some servers do not read;
-        ``omit`` leaves it out, so that the adapter is exact only where the constant is zero.
+    constant : {"carry", "merge", "omit"}
+        ``carry`` puts the constant into the adapter as PEFT's ``lora_bias``, which some servers do not read. ``merge``
+        does so too, except where the layer has no bias and reads a LayerNorm: the norm then takes the constant, at the
+        cost of at most one more rank, and the adapter merges. ``omit`` leaves it out, so that the adapter is exact only
+        where the constant is zero.
 
     Returns
     -------
@@ -98,98 +118,101 @@ def to_lora(
     Guarantees
     ----------
     Model plus adapter equals the hook (test_the_adapter_equals_the_hook).
+    Merged, it equals the hook wherever the result says that it merges (test_the_merged_adapter_equals_the_hook).
+    A failure leaves no file behind (test_a_failed_export_leaves_nothing_behind).
     """
-    peft = _peft()
+    peft = peft_package()
     require_plain(model)
     inner: Any = model
-    if constant not in ("carry", "omit"):
-        raise ParameterError(f"constant is {constant!r}; it must be 'carry' or 'omit'.")
+    if constant not in get_args(Constant):
+        raise ParameterError(f"constant is {constant!r}; it must be 'carry', 'merge' or 'omit'.")
+    check_rank(rank)
     at = weight_placement(model, steering, site, strength, caller="to_lora")
     m, site = single_map(at.steering, at.strength, caller="to_lora"), at.site
-    point = checked_fold_point(inner, m, site)
-    if point.kind == "norm":
-        raise FoldError(
-            f"The state at {site!r} is the output of a LayerNorm, which PEFT adapters cannot change. Use lm.fold."
-        )
+    point = lora_point(inner, m, site)
     layer = inner.get_submodule(point.path)
-    B, A, error = _factors(layer, point, m, rank)
-    shift = _shift(layer, point, m)
-    nonzero = bool(shift.any())
-    carried = nonzero and constant == "carry"
+    B, A, error = factors(layer, point, m, rank)
+    shift = constant_of(layer, point, m)
+    place = place_of_constant(inner, point, shift, constant)
+    own: dict[str, torch.Tensor] = {}  # of the adapter's second factor
+    norms: dict[str, torch.Tensor] = {}
+    if place == "norm":
+        B, A, norms = _through_norm(inner, point, m, B, A, shift, exact=error == 0)
+    elif place in ("bias", "switch", "adapter"):
+        own = {"lora_B.bias": shift}
+    if B.shape[1] == 0:  # PEFT needs a rank of at least 1
+        B, A = B.new_zeros(len(B), 1), A.new_zeros(1, A.shape[1])
     config = peft.LoraConfig(
         r=len(A),
         lora_alpha=len(A),
         target_modules=[point.path],
-        lora_bias=carried,
+        modules_to_save=[point.norm] if norms else None,
+        lora_bias=bool(own),
         fan_in_fan_out=is_conv1d(layer),
         task_type="CAUSAL_LM" if inner.can_generate() else None,
         base_model_name_or_path=getattr(inner.config, "_name_or_path", "") or None,
         inference_mode=True,
     )
-    tensors = {"lora_A.weight": A, "lora_B.weight": B, **({"lora_B.bias": shift} if carried else {})}
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     dtype = torch.float64 if layer.weight.dtype == torch.float64 else torch.float32
-    named = {f"base_model.model.{point.path}.{name}": t.to(dtype).contiguous() for name, t in tensors.items()}
-    save_file(named, target / "adapter_model.safetensors", metadata={"format": "pt"})
-    make_ordinary(target)
-    config.save_pretrained(str(target))
-    state: Literal["none", "carried", "omitted"] = "carried" if carried else "omitted" if nonzero else "none"
-    mergeable = not carried or bias_of(layer) is not None
-    return LoraExport(target, site, point.path, len(A), error, float(shift.norm()), state, mergeable)
+    named = {f"{point.path}.{name}": t for name, t in {"lora_A.weight": A, "lora_B.weight": B, **own}.items()} | norms
+    tensors = {f"base_model.model.{name}": _rounded(t, dtype) for name, t in named.items()}
+    target = Path(folder)
+    with added_files(target) as draft:
+        save_file(tensors, draft / "adapter_model.safetensors", metadata={"format": "pt"})
+        make_ordinary(draft)
+        config.save_pretrained(str(draft))
+    switch = bias_switch(inner, point.path) if place == "switch" else None
+    tied = is_tied(inner, f"{point.path}.weight")
+    return LoraExport(target, site, point.path, len(A), error, float(shift.norm()), place, switch, tied)
 
 
-def _factors(
-    layer: nn.Module, point: FoldPoint, m: AffineMap, rank: int | None
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return B (out, r), A (r, in) and the relative error of B A as ΔW."""
-    W = matrix_of(layer)
-    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
-        raise ParameterError(f"rank is {rank!r}; it must be a positive whole number, or None.")
-    pair = _low_rank(m)
-    if pair is None and rank is None:
+def place_of_constant(model: nn.Module, point: FoldPoint, shift: torch.Tensor, constant: Constant) -> Place:
+    """Return where an adapter can keep the constant ``shift`` (out,) of the layer at ``point``."""
+    if not shift.any():
+        return "none"
+    if constant == "omit":
+        return "omitted"
+    if bias_of(model.get_submodule(point.path)) is not None:
+        return "bias"
+    if constant == "merge" and point.norm is not None:
+        return "norm"
+    return "adapter" if bias_switch(model, point.path) is None else "switch"
+
+
+def _through_norm(
+    model: nn.Module,
+    point: FoldPoint,
+    m: AffineMap,
+    B: torch.Tensor,
+    A: torch.Tensor,
+    shift: torch.Tensor,
+    *,
+    exact: bool,
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Return B, A and the parameters of the norm before the layer, with which the constant needs no bias."""
+    norm, W = model.get_submodule(str(point.norm)), matrix_of(model.get_submodule(point.path))
+    before = preimage(m) if exact and point.kind == "reader" else None
+    if before is None:
+        fixed = fixed_direction(norm)
+        q = fixed.column(shift, W @ fixed.v + B @ (A @ fixed.v))
+        B, A, bias = torch.cat([B, q[:, None]], dim=1), torch.cat([A, fixed.v[None]]), fixed.bias
+    else:
+        bias = norm.get_parameter("bias").detach().cpu().double() + before
+    weight = norm.get_parameter("weight").detach().cpu().double()
+    return B, A, {f"{point.norm}.weight": weight, f"{point.norm}.bias": bias}
+
+
+def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    rounded = value.to(dtype).contiguous()
+    if not torch.isfinite(rounded).all():
         raise FoldError(
-            f"A − I of this {m.kind} map has full rank, so no small adapter equals it. Use a method of low rank "
-            "(LEACE, MidSteer, MeanMatching), give rank= to keep the best directions, or fold: lm.fold."
+            f"The adapter reaches {float(value.abs().max()):.3g}, beyond {dtype}. Export at a lower strength."
         )
-    if pair is not None and (rank is None or pair[0].shape[1] <= rank):
-        left, right = pair
-        B, A = (W @ left, right) if point.kind == "reader" else (left, right @ W)
-        if B.shape[1] == 0:
-            return W.new_zeros(len(W), 1), W.new_zeros(1, W.shape[1]), 0.0
-        return B, A, 0.0
-    D = to_tensor(m.weight) - torch.eye(m.dim, dtype=torch.float64)
-    U, s, Vt = torch.linalg.svd(W @ D if point.kind == "reader" else D @ W, full_matrices=False)
-    root = s[:rank].sqrt()
-    error = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
-    return U[:, :rank] * root, root[:, None] * Vt[:rank], error
+    return rounded
 
 
-def _low_rank(m: AffineMap) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return L (d, r), R (r, d) with A = I + L R and r at most d / 2; None where the rank is higher."""
-    match m:
-        case Identity() | Translation():
-            return torch.zeros(m.dim, 0, dtype=torch.float64), torch.zeros(0, m.dim, dtype=torch.float64)
-        case LowRank() if m.scale == 1:
-            return to_tensor(m.left), to_tensor(m.right)
-    D = to_tensor(m.weight) - torch.eye(m.dim, dtype=torch.float64)
-    U, s, Vt = torch.linalg.svd(D)
-    # the rounding error of A itself, whose entries are of the size of 1 and of D
-    r = int((s > m.dim * torch.finfo(torch.float64).eps * (1 + s.max())).sum())
-    return (U[:, :r] * s[:r], Vt[:r]) if r <= m.dim // 2 else None
-
-
-def _shift(layer: nn.Module, point: FoldPoint, m: AffineMap) -> torch.Tensor:
-    """Return the constant (out,) to be added to the output of the layer with its own bias."""
-    b, own = to_tensor(m.bias), bias_of(layer)
-    if point.kind == "reader":
-        return matrix_of(layer) @ b
-    if own is None or point.kind == "stream":
-        return b
-    return to_tensor(m.linear(own[None].numpy())[0]) - own + b
-
-
-def _peft() -> Any:
+def peft_package() -> Any:
+    """Return the package peft, or raise an error that names its extra."""
     try:
         import peft
     except ImportError as error:

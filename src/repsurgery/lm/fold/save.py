@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,10 @@ import torch
 import transformers
 from torch import nn
 
+from repsurgery.checkpoint import added_files
 from repsurgery.errors import FoldError
 from repsurgery.lm.fold.fold import NotPortable, portability
+from repsurgery.lm.fold.fold_points import require_unquantised
 from repsurgery.lm.fold.weights import bias_of, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
 from repsurgery.lm.sites.wrappers import unwrapped
@@ -82,28 +82,28 @@ def save_folded(model: nn.Module, folder: str | os.PathLike[str], *, custom_code
     Raises
     ------
     FoldError
-        Where the model needs custom code and ``custom_code`` is False; the message names portable sites.
+        Where the model needs custom code and ``custom_code`` is False (the message names portable sites), and where it
+        has quantised layers. Nothing is written then, and nothing is left after any other failure.
 
     Guarantees
     ----------
     Custom code reloads the same (test_custom_code_reloads_the_same_and_never_silently_otherwise).
     """
     inner: Any = unwrapped(model)
+    require_unquantised(inner)
     target = Path(folder)
     guard = portability(inner)
-    if guard is None or not custom_code:
-        inner.save_pretrained(target)
-        make_ordinary(target)
-        return target
-    _require_known_classes(inner)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # a half-written folder must not be mistaken for a model, so it is written under another name
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as draft:
-        _write(inner, guard, Path(draft))
-        make_ordinary(Path(draft))
-        target.mkdir(exist_ok=True)
-        for file in Path(draft).iterdir():
-            shutil.move(file, target / file.name)
+    if guard is not None and not custom_code:
+        guard()
+    if guard is not None:
+        _require_known_classes(inner)
+    # a half-written folder must not be mistaken for a model
+    with added_files(target) as draft:
+        if guard is None:
+            inner.save_pretrained(draft)
+        else:
+            _write(inner, guard, draft)
+        make_ordinary(draft)
     return target
 
 

@@ -10,7 +10,20 @@ from repsurgery.errors import FoldError
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.torch_maps import to_tensor
 
-__all__ = ["bias_of", "diagonal_of", "is_linear", "map_after", "map_before", "matrix_of", "sizes", "store"]
+__all__ = [
+    "bias_of",
+    "diagonal_of",
+    "is_linear",
+    "is_quantised",
+    "is_tied",
+    "map_after",
+    "map_before",
+    "matrix_of",
+    "sizes",
+    "store",
+]
+
+PLAIN_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 ROWS_AT_ONCE = 16384
 """Rows of an output layer that are converted to float64 at a time."""
@@ -19,10 +32,36 @@ ROWS_AT_ONCE = 16384
 def is_linear(module: nn.Module | None) -> bool:
     """Return whether ``module`` multiplies by one floating-point matrix that is neither quantised nor wrapped."""
     weight = getattr(module, "weight", None)
-    if module is None or not isinstance(weight, nn.Parameter) or weight.ndim != 2 or not weight.is_floating_point():
+    if module is None or type(weight) is not nn.Parameter or weight.ndim != 2 or is_quantised(module):
         return False
     plain = isinstance(module, nn.Linear) and weight.shape == (module.out_features, module.in_features)
     return (plain or is_conv1d(module)) and weight.device.type != "meta"
+
+
+def is_quantised(module: nn.Module | None) -> bool:
+    """Return whether a linear layer computes with packed, integer or 8-bit weights instead of a plain matrix.
+
+    Covers bitsandbytes, GPTQ, AWQ and FP8 layers, tensor subclasses (torchao, quanto), and torch's own quantisation,
+    whose layers give their weight by a method.
+
+    Guarantees
+    ----------
+    Folding into such a layer is refused (test_a_quantised_layer_is_steered_by_hooks_and_never_folded).
+    """
+    if module is None or not (hasattr(module, "in_features") or hasattr(module, "infeatures") or is_conv1d(module)):
+        return False
+    weight = getattr(module, "weight", None)
+    subclass = isinstance(weight, nn.Parameter) and type(weight) is not nn.Parameter
+    if callable(weight) or (subclass and not hasattr(weight, "placements")):  # sharded weights have placements
+        return True
+    held = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return any(tensor.dtype not in PLAIN_DTYPES for tensor in held)
+
+
+def is_tied(model: nn.Module, name: str) -> bool:
+    """Return whether the parameter ``name`` is shared with another one, such as the embeddings."""
+    tied: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
+    return any(name in pair for pair in tied.items())
 
 
 def sizes(linear: nn.Module) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.arrays import check_integer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import ModelError, ParameterError
 from repsurgery.lm.batching import (
     Tokens,
     check_texts,
@@ -21,10 +21,14 @@ from repsurgery.lm.batching import (
     pad,
     pad_id,
 )
+from repsurgery.lm.chat import Conversation
+from repsurgery.lm.generate.batch_rows import BatchRows, row_plans
 from repsurgery.lm.generate.prefill import read_once
 from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
+from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
+from repsurgery.lm.steer.steer_rows import row_block
 
 __all__ = [
     "Generation",
@@ -44,6 +48,7 @@ class Generation:
     Attributes
     ----------
     prompt : str
+        For a conversation, the text that the chat template writes before the answer.
     index : int
         The index of the prompt.
     sample : int
@@ -71,7 +76,7 @@ class Generation:
 def generate(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[str | Conversation],
     *,
     steering: Any = None,
     strength: float | None = None,
@@ -95,14 +100,19 @@ def generate(
     ----------
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
-    prompts : sequence of str
-    steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
-        See `steer`, also for ``strength``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``.
+    prompts : sequence of str or conversations
+        A conversation is a list of messages with role and content, to which the assistant answers; if its last message
+        is the assistant's, that message is continued. See `chat_prompt`.
+    steering : None, a mapping of site to steering, one steering for the site of its origin, else "final", or a list
+        See `steer`, also for ``strength``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``. A list
+        has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then hold for choices that
+        state none, and ``kl_budget`` is refused.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.
     seed : int
         Noise is keyed by (seed, prompt, sample, step): a sample depends neither on its batch nor on the other prompts.
+        A prompt that is repeated under the same steering draws other noise.
     max_length : int or None
         Read only the first ``max_length`` tokens of longer prompts.
     batch_size : int
@@ -112,19 +122,32 @@ def generate(
     Guarantees
     ----------
     Equal seeds give equal tokens, whatever the batch (test_samples_do_not_depend_on_their_batch).
+    A conversation is continued like the tokens of its template
+    (test_a_conversation_is_continued_like_the_tokens_of_its_template).
     Tokens are drawn from the model's distribution (test_samples_follow_the_distribution_of_the_model).
+    With a list of steerings, every prompt has the texts that it has under its own steering alone
+    (test_a_list_of_steerings_writes_what_each_writes_alone).
     """
-    prompts = check_texts(prompts, caller="generate")
+    if not callable(getattr(unwrapped(model), "generate", None)):
+        raise ModelError(f"{type(unwrapped(model)).__name__} is an encoder and writes no text. Load a decoder.")
+    prompts = check_texts(prompts, caller="generate", tokenizer=tokenizer)
     n, max_new_tokens = check_integer("n", n), check_integer("max_new_tokens", max_new_tokens)
     _check_sampling(top_p, temperature, seed)
     tokens = encode(model, tokenizer, prompts, max_length=max_length, room=max_new_tokens, caller="generate")
-    keys = _keys(prompts, n, seed)
     ends = end_tokens(model, tokenizer)
+    budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
+    by_row = isinstance(steering, (list, tuple))
+    plans = row_plans(model, prompts, steering, strength, positions, budget) if by_row else []
+    keys = _keys(prompts, [plan.key for plan in plans] or [""] * len(prompts), n, seed)
 
     def run(batch: list[int]) -> list[Generation]:
         rows = [tokens[item // n] for item in batch]
         sampling = {"top_p": top_p, "temperature": temperature}
-        new = _continue(model, tokenizer, rows, [keys[item] for item in batch], max_new_tokens, ends, sampling)
+        own = [plans[item // n] for item in batch] if by_row else None
+        batched = BatchRows([prompts[item // n] for item in batch], rows, own, steered)
+        with batched.stating_turns(tokenizer):
+            noise = [keys[item] for item in batch]
+            new = _continue(model, tokenizer, batched, noise, max_new_tokens, ends, sampling)
         return [generation(item, row, drawn) for item, row, drawn in zip(batch, rows, new, strict=True)]
 
     def generation(item: int, row: Tokens, drawn: Tokens) -> Generation:
@@ -134,8 +157,8 @@ def generate(
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
-    budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
-    with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions, **budget):
+    how = {"strength": strength, "positions": positions, **budget}
+    with evaluating(model), row_block(model) if by_row else optional_steer(model, steering, **how) as steered:
         return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
 
 
@@ -153,14 +176,14 @@ def prompt_tokens(model: nn.Module, tokenizer: Any, generations: Sequence[Genera
 def _continue(
     model: Any,
     tokenizer: Any,
-    rows: list[Tokens],
+    batch: BatchRows,
     keys: list[bytes],
     max_new_tokens: int,
     ends: list[int],
     sampling: dict[str, float],
 ) -> list[Tokens]:
     padding = pad_id(model, tokenizer)
-    ids, mask = pad(rows, token=padding, side="left")
+    ids, mask = pad(batch.tokens, token=padding, side="left")
     device = entry_device(model)
     ids, mask = ids.to(device), mask.to(device)
     # every setting is given, so that the model's own generation configuration has no effect
@@ -175,23 +198,20 @@ def _continue(
         pad_token_id=padding,
     )
     processors = LogitsProcessorList([KeyedSampling(keys, prompt_length=ids.shape[1], **sampling)])
-    whole = model.generate(
-        ids,
-        attention_mask=mask,
-        generation_config=config,
-        logits_processor=processors,
-        **read_once(model, ids, mask, config),
-    )
+    prefilled = read_once(model, ids, mask, config, kinds=batch.kinds, begin=batch.begin)
+    batch.begin(list(range(len(keys))))
+    whole = model.generate(ids, attention_mask=mask, generation_config=config, logits_processor=processors, **prefilled)
     new: list[Tokens] = whole[:, ids.shape[1] :].tolist()
     return new
 
 
-def _keys(prompts: list[str], n: int, seed: int) -> list[bytes]:
-    occurrences: Counter[str] = Counter()
+def _keys(prompts: list[str], steerings: list[str], n: int, seed: int) -> list[bytes]:
+    # a prompt that is repeated under another steering draws the same noise, so that steerings can be compared
+    occurrences: Counter[tuple[str, str]] = Counter()
     keys = []
-    for prompt in prompts:
-        keys += [sample_key(seed, prompt, occurrences[prompt], sample) for sample in range(n)]
-        occurrences[prompt] += 1
+    for one in zip(prompts, steerings, strict=True):
+        keys += [sample_key(seed, one[0], occurrences[one], sample) for sample in range(n)]
+        occurrences[one] += 1
     return keys
 
 

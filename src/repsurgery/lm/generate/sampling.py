@@ -44,14 +44,32 @@ class KeyedSampling(LogitsProcessor):
         return sampled
 
 
-def draw(scores: torch.Tensor, keys: Sequence[bytes], step: int, *, top_p: float, temperature: float) -> torch.Tensor:
-    """Return the token (n,) that each row of logits ``scores`` (n, vocabulary) draws at ``step`` with its key."""
-    noise = np.stack([_exponential(key, step, scores.shape[1]) for key in keys])
-    p = torch.softmax(scores / temperature, dim=-1)
-    return race(p, torch.from_numpy(noise).to(scores.device), top_p)
+def draw(
+    scores: torch.Tensor,
+    keys: Sequence[bytes],
+    step: int | Sequence[int],
+    *,
+    top_p: float | Sequence[float],
+    temperature: float | Sequence[float],
+) -> torch.Tensor:
+    """Return the token (n,) that each row of logits ``scores`` (n, vocabulary) draws at ``step`` with its key.
+
+    ``step``, ``top_p`` and ``temperature`` are one value for all rows, or one for each.
+
+    Guarantees
+    ----------
+    A row draws what it draws alone, whatever the settings of the others
+    (test_rows_with_their_own_settings_draw_what_they_draw_alone).
+    """
+    steps = [step] * len(keys) if isinstance(step, int) else step
+    noise = np.stack([_exponential(key, at, scores.shape[1]) for key, at in zip(keys, steps, strict=True)])
+    heat = temperature if isinstance(temperature, float | int) else _column(temperature, scores)[:, None]
+    nucleus = top_p if isinstance(top_p, float | int) else _column(top_p, scores)
+    p = torch.softmax(scores / heat, dim=-1)
+    return race(p, torch.from_numpy(noise).to(scores.device), nucleus)
 
 
-def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
+def race(p: torch.Tensor, noise: torch.Tensor, top_p: float | torch.Tensor) -> torch.Tensor:
     """Return, per row, the token of the nucleus that arrives first when token i takes noise_i / p_i.
 
     With exponential noise this is a draw from p within the nucleus of mass ``top_p``: the tokens for which all more
@@ -62,6 +80,8 @@ def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
     ----------
     p, noise : (n, vocabulary) tensors
         Probabilities, and independent exponential numbers.
+    top_p : float or (n,) tensor
+        For all rows, or for each.
 
     Guarantees
     ----------
@@ -69,16 +89,19 @@ def race(p: torch.Tensor, noise: torch.Tensor, top_p: float) -> torch.Tensor:
     """
     speed = p / noise
     drawn = speed.argmax(dim=-1)
-    rows = torch.arange(len(p), device=p.device)
-    while top_p < 1:
+    mass = torch.as_tensor(top_p, dtype=p.dtype, device=p.device).expand(len(p))
+    rows = (mass < 1).nonzero().squeeze(1)
+    while len(rows):
         own = p[rows].gather(1, drawn[rows, None])
         more_probable = torch.where(p[rows] > own, p[rows], 0.0).sum(dim=-1)
-        rows = rows[more_probable >= top_p]
-        if not len(rows):
-            break
+        rows = rows[more_probable >= mass[rows]]
         speed[rows, drawn[rows]] = -1.0
         drawn[rows] = speed[rows].argmax(dim=-1)
     return drawn
+
+
+def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
 
 
 def _exponential(key: bytes, step: int, size: int) -> NDArray[np.float32]:

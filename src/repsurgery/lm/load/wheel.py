@@ -10,7 +10,7 @@ from repsurgery.lm.load.convert import convert_gguf, unpack_zip
 from repsurgery.lm.load.folder import build_once, cache_root, flaw
 from repsurgery.lm.load.parts import intact_files, join
 
-__all__ = ["EMBEDDED", "EmbeddedModel", "embedded_folder"]
+__all__ = ["EMBEDDED", "EmbeddedModel", "embedded_config", "embedded_folder"]
 
 
 def embedded_folder(name: str) -> Path:
@@ -34,6 +34,17 @@ def embedded_folder(name: str) -> Path:
         return folder
     sources = _sources(model)
     return build_once(folder, lambda fresh: _build(model, sources, fresh), source=model.digest)
+
+
+def embedded_config(name: str) -> Path:
+    """Return a folder with the configuration of the embedded model ``name``.
+
+    Its weights are not verified, which takes a second, because whoever asks for the configuration does not read them.
+    """
+    model = EMBEDDED[name]
+    part = model.parts[0].find() if model.is_folder else None
+    folder = cache_root() / model.folder_name if part is None else part.parent
+    return folder if (folder / "config.json").is_file() else embedded_folder(name)
 
 
 def _sources(model: EmbeddedModel) -> list[Path]:

@@ -13,6 +13,7 @@ from torch import nn
 from repsurgery.arrays import Vector, check_integer
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.chat import Conversation
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.load.fingerprint import tokenizer_fingerprint
 from repsurgery.lm.policy.credit import CLASSES, Codes, Credit, Rule, prefix_scores
@@ -104,7 +105,7 @@ class _Prefixes:
 def on_policy(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[str | Conversation],
     scorer: Scorer,
     *,
     sites: Sequence[str] = ("final",),
@@ -133,8 +134,8 @@ def on_policy(
     ----------
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
-    prompts : sequence of str
-        A prompt that occurs several times gets different continuations each time.
+    prompts : sequence of str or conversations
+        See `generate`. A prompt that occurs several times gets different continuations each time.
     scorer : function of a list of texts
         Returns one finite score per text, or None where there is nothing to score. It gets the continuation alone,
         without its prompt. Any scorer of `repsurgery.scorers` will do.
@@ -187,7 +188,7 @@ def on_policy(
     """
     # a wrong threshold is found before anything is written
     Rule(credit, *settle(source_at, target_at, []), step_at)
-    prompts = check_texts(prompts, caller="on_policy")
+    prompts = check_texts(prompts, caller="on_policy", tokenizer=tokenizer)
     samples, room = check_integer("samples", samples), check_integer("max_new_tokens", max_new_tokens)
     batch_size = check_integer("batch_size", batch_size)
     names = check_sites(sites, caller="on_policy")

@@ -63,7 +63,7 @@ def reading_of(
         return Reading(rows, steps, shifted)
     if shifted != "all":
         raise ParameterError("positions='generated' needs generations; texts have no generated positions.")
-    tokens = encode(model, tokenizer, check_texts(texts, caller=caller), max_length=max_length, caller=caller)  # type: ignore[arg-type]
+    tokens = encode(model, tokenizer, check_texts(texts, caller=caller), max_length=max_length, caller=caller)
     return Reading(tokens, [slice(0, len(row)) for row in tokens], shifted)
 
 

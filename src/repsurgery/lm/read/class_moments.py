@@ -16,8 +16,9 @@ from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.chat import Conversation
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
-from repsurgery.lm.read.states import Pooling, check_pooling, reader
+from repsurgery.lm.read.states import Pooling, check_pooling, reader, row_counts, turns_to_read
 from repsurgery.lm.read.text_groups import TextGroups
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
@@ -32,7 +33,7 @@ SAVING_SHARE = 0.05
 def class_moments(
     model: nn.Module,
     tokenizer: Any,
-    texts: Sequence[str],
+    texts: Sequence[str | Conversation],
     labels: Sequence[Label],
     *,
     sites: Sequence[str],
@@ -50,12 +51,14 @@ def class_moments(
     ----------
     model, tokenizer
         A transformers decoder or encoder and its tokenizer; neither is changed.
-    texts : sequence of n strings
+    texts : sequence of n strings or conversations
+        See `extract`.
     labels : sequence of n labels
     sites : sequence of str
         All of them are read in the same pass; see `resolve_site`.
     pooling : {"last", "cls", "mean", "all"}
-        One vector per text as in `extract`, or with ``"all"`` one per token.
+        One vector per text as in `extract`, or with ``"all"`` one per token, of a conversation that ends with
+        the assistant's message one per token of the assistant's turns.
     max_length, batch_size, progress
         As in `extract`.
     precision : {"float64", "float32-products"}
@@ -84,15 +87,18 @@ def class_moments(
     An interruption loses nothing (test_interrupted_moments_go_on_where_they_stopped).
     The groups are those of the extracted rows (test_groups_of_texts_are_those_of_the_extracted_rows).
     """
-    texts = check_texts(texts, caller="class_moments")
+    texts = check_texts(texts, caller="class_moments", tokenizer=tokenizer)
     classes, codes = check_labels(labels, len(texts), caller="class_moments")
     check_pooling(pooling)
     names = check_sites(sites)
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="class_moments")
-    settings = {
+    settings: dict[str, Any] = {
         **{"job": "class-moments", "sites": names, "pooling": pooling, "tokens": tokens},
         **{"classes": classes, "codes": codes.tolist(), "precision": precision},
     }
+    turns = turns_to_read(tokenizer, texts, tokens, pooling)
+    settings |= {} if turns is None else {"turns": turns}
+    counts = row_counts(tokens, turns, pooling)
     by_group = check_groups(groups, len(texts), caller="class_moments")
     if by_group is None and pooling == "all":
         by_group = np.arange(len(texts))
@@ -102,11 +108,12 @@ def class_moments(
     sums = _Sums(names, classes, precision, len(texts), folder_of(work_dir, model, texts, settings), held)
 
     def add(batch: list[int], states: dict[str, NDArray[np.float32]]) -> None:
-        sizes = [len(tokens[i]) if pooling == "all" else 1 for i in batch]
+        sizes = [counts[i] for i in batch]
         sums.take(batch, np.repeat(codes[batch], sizes), states, sizes)
 
     with reader(model, tokenizer, names, pooling) as read:
-        read_missing(sums, add, model, read, tokens, batch_size=batch_size, progress=progress, label="reading")
+        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "label": "reading"}
+        read_missing(sums, add, model, read, tokens, turns=turns, **options)
     return sums.moments()
 
 

@@ -15,8 +15,9 @@ from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.chat import Conversation
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
-from repsurgery.lm.read.states import check_pooling, reader
+from repsurgery.lm.read.states import check_pooling, reader, turns_to_read
 
 __all__ = ["StoredRows", "extract"]
 
@@ -26,7 +27,7 @@ KIND = "extracted-rows"
 def extract(
     model: nn.Module,
     tokenizer: Any,
-    texts: Sequence[str],
+    texts: Sequence[str | Conversation],
     *,
     site: str = "final",
     pooling: Literal["last", "cls", "mean"] = "last",
@@ -41,11 +42,16 @@ def extract(
     ----------
     model, tokenizer
         A transformers decoder or encoder and its tokenizer; neither is changed.
-    texts : sequence of n strings
+    texts : sequence of n strings or conversations
+        A conversation is a list of messages with role and content, see `chat_prompt`.
     site : str
         See `resolve_site`.
     pooling : {"last", "cls", "mean"}
-        The state of a text's last token, of its first, or the mean over its tokens.
+        The state of a text's last token, of its first, or the mean over its tokens. Of a conversation that ends with
+        the assistant's message, ``last`` is the last token of that message (not the end-of-turn token that the template
+        writes after it) and ``mean`` is taken over the tokens of the assistant's turns. Of a conversation that ends
+        with the user's message, ``last`` is the last token of what the template writes before an answer, from which
+        the answer's first token is predicted, and ``mean`` is taken over all tokens.
     max_length : int or None
         Read only the first ``max_length`` tokens of longer texts; None raises an error for a text beyond the context.
     batch_size : int
@@ -66,14 +72,22 @@ def extract(
     (test_rows_do_not_depend_on_padding_side_or_batch_size).
     A changed model is read again (test_a_changed_model_is_read_anew).
     An interruption loses nothing (test_an_interrupted_extraction_goes_on_where_it_stopped).
+    A turn of the assistant is read as in the whole conversation (test_the_assistants_turn_is_what_is_read).
     Damaged files are replaced (test_a_damaged_work_file_is_read_anew).
     """
-    texts = check_texts(texts, caller="extract")
+    texts = check_texts(texts, caller="extract", tokenizer=tokenizer)
     check_pooling(pooling, ("last", "cls", "mean"))
     tokens = encode(model, tokenizer, texts, max_length=max_length, caller="extract")
-    settings = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
+    turns = turns_to_read(tokenizer, texts, tokens, pooling)
+    settings: dict[str, Any] = {"job": "extract", "site": site, "pooling": pooling, "tokens": tokens}
+    settings |= {} if turns is None else {"turns": turns}
     store = StoredRows(len(texts), folder_of(work_dir, model, texts, settings))
-    options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "label": f"reading {site}"}
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "progress": progress,
+        "label": f"reading {site}",
+        "turns": turns,
+    }
     with reader(model, tokenizer, [site], pooling) as read:
         read_missing(store, lambda batch, states: store.take(batch, states[site]), model, read, tokens, **options)
     return store.rows

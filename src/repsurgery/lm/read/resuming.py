@@ -16,7 +16,7 @@ from repsurgery.checkpoint import keyed_folder, uninterrupted
 from repsurgery.errors import IdentityWarning
 from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batches
 from repsurgery.lm.load.fingerprint import fingerprint
-from repsurgery.lm.read.states import Reader
+from repsurgery.lm.read.states import Reader, Turns
 from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.lm.steer.forward_context import excuse_blocks, steering_in_force
 
@@ -45,6 +45,7 @@ def read_missing(
     read: Reader,
     tokens: Sequence[Tokens],
     *,
+    turns: Turns | None = None,
     batch_size: int,
     progress: bool,
     label: str,
@@ -55,7 +56,7 @@ def read_missing(
     """
 
     def run(batch: list[int]) -> None:
-        states = read([tokens[i] for i in batch])
+        states = read([tokens[i] for i in batch], None if turns is None else [turns[i] for i in batch])
         with uninterrupted():
             add(batch, states)
 

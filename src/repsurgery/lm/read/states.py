@@ -2,27 +2,51 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError
+from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError, TextError
 from repsurgery.lm.batching import Tokens, entry_device, pad, pad_id
+from repsurgery.lm.chat import ChatText, chat_prompt, turns_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
 from repsurgery.lm.steer.torch_maps import to_rows
 
-__all__ = ["Pooling", "Reader", "check_pooling", "reader", "require_visited", "runner"]
+__all__ = [
+    "Pooling",
+    "Reader",
+    "Turns",
+    "check_pooling",
+    "reader",
+    "require_visited",
+    "row_counts",
+    "runner",
+    "turns_to_read",
+]
 
 Pooling = Literal["last", "cls", "mean", "all"]
-"""``last``: each text's last token. ``cls``: its first. ``mean``: the mean of its tokens. ``all``: every token."""
+"""``last``: each text's last token. ``cls``: its first. ``mean``: the mean of its tokens. ``all``: every token.
 
-Reader = Callable[[Sequence[Tokens]], dict[str, NDArray[np.float32]]]
-"""Takes the tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
+Of a conversation that ends with the assistant's message, ``last`` is the last token of that message, before what the
+template writes after it, and ``mean`` and ``all`` read the tokens of the assistant's turns only, see `assistant_turns`.
+Of a conversation that ends with another message, ``last`` is the last token before the answer, and ``mean`` and
+``all`` read every token.
+"""
+
+Turns = Sequence[list[bool] | None]
+"""For each text, which of its tokens "mean" and "all" read; None for all of them."""
+
+
+class Reader(Protocol):
+    """Takes the tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
+
+    def __call__(self, rows: Sequence[Tokens], turns: Turns | None = None, /) -> dict[str, NDArray[np.float32]]:
+        """Read ``rows``; "mean" and "all" use the tokens that ``turns`` marks."""
 
 
 def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) -> Pooling:
@@ -30,6 +54,37 @@ def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) 
     if pooling not in allowed:
         raise ParameterError(f"pooling is {pooling!r}; it must be one of {list(allowed)}.")
     return pooling
+
+
+def turns_to_read(tokenizer: Any, texts: Sequence[str], tokens: Sequence[Tokens], pooling: Pooling) -> Turns | None:
+    """Return which tokens of each text are read; None where these are all tokens of all texts."""
+    answered = [isinstance(text, ChatText) and text.answered for text in texts]
+    if pooling == "cls" or not any(answered):
+        return None
+    turns = [
+        turns_of(tokenizer, text, len(row)) if chosen and _cut_or_pooled(tokenizer, text, row, pooling) else None
+        for text, row, chosen in zip(texts, tokens, answered, strict=True)
+    ]
+    for i, mask in enumerate(turns):
+        # the last position that is read must be the assistant's, too
+        if mask is not None and not any(mask if pooling != "last" else mask[-1:]):
+            raise TextError(
+                f"The first {len(tokens[i])} tokens of the conversation at index {i} do not reach the turn of the "
+                "assistant that is read. Raise max_length, or shorten the messages before it."
+            )
+    return turns if pooling != "last" else None
+
+
+def _cut_or_pooled(tokenizer: Any, text: Any, row: Tokens, pooling: Pooling) -> bool:
+    return pooling != "last" or len(row) < len(chat_prompt(tokenizer, text.messages))
+
+
+def row_counts(tokens: Sequence[Tokens], turns: Turns | None, pooling: Pooling) -> list[int]:
+    """Return how many rows each text gives."""
+    if pooling != "all":
+        return [1] * len(tokens)
+    marks = turns or [None] * len(tokens)
+    return [len(row) if mask is None else sum(mask) for row, mask in zip(tokens, marks, strict=True)]
 
 
 @contextmanager
@@ -46,18 +101,22 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
     virtual = virtual_tokens(model)
     padding = pad_id(inner, tokenizer)
     current: dict[str, NDArray[np.float32]] = {}
-    mask = torch.empty(0)
+    mask = chosen = torch.empty(0)
 
     def visitor(name: str) -> Visit:
         def visit(state: torch.Tensor) -> None:
             # pooled at once, because some families add to the same tensor in place right afterwards
-            current[name] = to_rows(_pooled(state, mask, pooling, name, virtual))
+            current[name] = to_rows(_pooled(state, mask, chosen, pooling, name, virtual))
 
         return visit
 
-    def read(rows: Sequence[Tokens]) -> dict[str, NDArray[np.float32]]:
-        nonlocal mask
+    def read(rows: Sequence[Tokens], turns: Turns | None = None) -> dict[str, NDArray[np.float32]]:
+        nonlocal mask, chosen
         ids, mask = pad(rows, token=padding, side="right")
+        chosen = mask
+        if turns is not None:
+            marks = [[1] * len(row) if marked is None else marked for row, marked in zip(rows, turns, strict=True)]
+            chosen, _ = pad([list(map(int, row)) for row in marks], token=0, side="right")
         device = entry_device(inner)
         current.clear()
         run(input_ids=ids.to(device), attention_mask=mask.to(device))
@@ -122,7 +181,9 @@ def _runner_of_halves(model: Any, sites: Sequence[Site]) -> Callable[..., Any]:
     return run
 
 
-def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str, virtual: int) -> torch.Tensor:
+def _pooled(
+    state: torch.Tensor, mask: torch.Tensor, chosen: torch.Tensor, pooling: Pooling, name: str, virtual: int
+) -> torch.Tensor:
     n, length = mask.shape
     if virtual and state.shape[:-1].numel() == n * (length + virtual):
         state = state.reshape(n, length + virtual, -1)[:, virtual:]
@@ -132,15 +193,15 @@ def _pooled(state: torch.Tensor, mask: torch.Tensor, pooling: Pooling, name: str
             "Read a module that returns (batch, length, d)."
         )
     state = state.detach().reshape(n, length, -1)
-    mask = mask.to(state.device)
+    mask, chosen = mask.to(state.device), chosen.to(state.device)
     match pooling:
         case "last":
             rows = state[torch.arange(n, device=state.device), mask.sum(dim=1) - 1]
         case "cls":
             rows = state[:, 0]
         case "mean":
-            unpadded = state.to(torch.float32).masked_fill(mask[..., None] == 0, 0.0)
-            rows = unpadded.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+            kept = state.to(torch.float32).masked_fill(chosen[..., None] == 0, 0.0)
+            rows = kept.sum(dim=1) / chosen.sum(dim=1, keepdim=True)
         case _:
-            rows = state[mask.bool()]
+            rows = state[chosen.bool()]
     return rows.to(torch.float32, copy=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from repsurgery.errors import NonFiniteError, ParameterError
+from repsurgery.errors import NonFiniteError, ParameterError, PassError
 from repsurgery.lm.batching import Tokens, check_texts, encode, evaluating, map_batches
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
@@ -17,7 +17,7 @@ from repsurgery.lm.sites.names import reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import behind, is_peft, unwrapped, virtual_tokens
 from repsurgery.lm.steer.forward_context import steering_in_force
 from repsurgery.lm.steer.placing import Placement, placements, sites_of
-from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import steer
 
@@ -188,6 +188,8 @@ def _steered(
     """Return final states (n, d) of the ``counted`` positions as a plain pass over the rows of tokens steers them."""
     if positions in ("all", "prompt"):
         return steering(states)
+    if positions == "assistant":
+        raise PassError(UNKNOWN_TURNS)
     # the whole input of a plain pass is the prompt, of which "last" and "generated" select the last position
     last = [i == len(row) - 1 for row, kept in zip(rows, counted, strict=True) for i in _positions(row, kept)]
     index = torch.tensor(last, dtype=torch.bool, device=states.device).nonzero().squeeze(1)

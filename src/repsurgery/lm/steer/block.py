@@ -1,7 +1,7 @@
 """One steering block: the threads to which it applies, its hooks, and its counts."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,8 +31,11 @@ class Block:
         self.note = note
         self._owner = None if everywhere else Owner()
         self._lock = threading.Lock()
-        self._visits, self._elsewhere = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0)
-        self._selected, self._steered = dict.fromkeys(sites, 0), dict.fromkeys(sites, 0.0)
+        self._visits: dict[str, int] = {}
+        self._elsewhere: dict[str, int] = {}
+        self._selected: dict[str, int] = {}
+        self._steered: dict[str, float] = {}
+        self.watch(sites)
         self.handles: list[Any] = []
         self._open, self._excused = True, False
 
@@ -48,6 +51,12 @@ class Block:
         Behind a soft gate it is the mean strength over the selected positions.
         """
         return MappingProxyType({site: self._steered[site] / max(n, 1) for site, n in self._selected.items()})
+
+    def watch(self, sites: Iterable[str]) -> None:
+        """Count passes through further ``sites``, too."""
+        for site in sites:
+            for counts in (self._visits, self._elsewhere, self._selected, self._steered):
+                counts.setdefault(site, 0)
 
     def holds_here(self) -> bool:
         """Return whether this block applies to the code that calls this method."""
@@ -115,7 +124,8 @@ class Block:
         if any(self._elsewhere[site] for site in idle):
             return (
                 f"No pass of the thread that entered this steering block went through {where}, but passes of other "
-                "threads did, unsteered. Pass threads='all' to steer them too."
+                "threads did, unsteered. Pass threads='all' to lm.steer to steer them too; lm.steer_rows steers its "
+                "own thread only."
             )
         return (
             f"No pass went through {where} inside this steering block, so nothing was steered there. Run the model "

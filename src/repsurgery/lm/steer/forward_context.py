@@ -84,6 +84,11 @@ class ForwardContext:
         running = self._passes.running
         return running[-1][1] if running else None
 
+    @property
+    def call(self) -> Call | None:
+        """The call of ``generate`` that is running in this thread, if any."""
+        return self._passes.calls[-1] if self._passes.calls else None
+
     def repeats_a_foreign_pass(self) -> bool:
         """Return whether a backward pass reruns a checkpointed layer whose forward pass ran outside every block."""
         checkpointed = any(name == _CHECKPOINT for _, name, _, _ in self._shadows)

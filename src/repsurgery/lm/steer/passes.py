@@ -9,6 +9,7 @@ import torch
 from repsurgery.lm.sites.names import Role
 from repsurgery.lm.sites.wrappers import virtual_tokens
 from repsurgery.lm.steer.positions import Forward
+from repsurgery.lm.steer.turns import Turns, turns_of_call
 
 __all__ = ["Call", "call_of", "forward_of"]
 
@@ -31,12 +32,18 @@ class Call:
         Tokens read so far in this call, for caches without a length; None where the call began with such a cache.
     decoder_prompt : int or None
         The number of tokens in the first pass of the decoder of an encoder-decoder.
+    turns : function or None
+        The turns of the assistant in the prompt, see `repsurgery.lm.steer.turns`.
+    batch : int or None
+        The number of prompts; passes have a multiple of it where the call writes several texts for each prompt.
     """
 
     prompt: int | None
     virtual: int = 0
     read: int | None = 0
     decoder_prompt: int | None = None
+    turns: Turns | None = None
+    batch: int | None = None
 
 
 def call_of(arguments: Mapping[str, Any], prepare: Any = None) -> Call:
@@ -46,11 +53,14 @@ def call_of(arguments: Mapping[str, Any], prepare: Any = None) -> Call:
     """
     # a call that continues a cache may pass the new tokens alone, but then its mask spans the whole sequence
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    lengths = [tensors[name].shape[1] for name in _INPUTS if name in tensors and tensors[name].ndim in (2, 3)]
+    shapes = [tensors[name].shape for name in _INPUTS if name in tensors and tensors[name].ndim in (2, 3)]
+    lengths, batches = [shape[1] for shape in shapes], [shape[0] for shape in shapes]
     # without any input, generate starts from one token of its own
     prompt = max(lengths) if lengths else (None if tensors else 1)
     uncounted = _cached(arguments) is None
-    return Call(prompt, virtual_tokens(getattr(prepare, "__self__", None)), None if uncounted else 0)
+    virtual = virtual_tokens(getattr(prepare, "__self__", None))
+    batch = max(batches, default=None)
+    return Call(prompt, virtual, None if uncounted else 0, turns=turns_of_call(), batch=batch)
 
 
 def forward_of(
@@ -91,7 +101,8 @@ def forward_of(
             return _doubtful(mask, f"The model turned {outer.length} tokens into {length} states.")
     if call is not None and call.prompt is None:
         return _doubtful(mask, "The call of generate does not reveal how long its prompt is.")
-    return Forward(batch, length, offset, call.prompt if call is not None else None, mask, virtual, role=role)
+    prompt, turns = (None, None) if call is None else (call.prompt, call.turns)
+    return Forward(batch, length, offset, prompt, mask, virtual, role=role, turns=turns)
 
 
 def _prompt_of_half(role: Role, call: Call | None, offset: int | None, length: int) -> int | None:

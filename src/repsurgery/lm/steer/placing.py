@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ class Placement:
     steering : SteeringFunction
         As fitted; its origin holds these same choices and no model, so that placing it again gives no warning.
     strength : float
-    positions : {"all", "generated", "prompt", "last"}
+    positions : {"all", "generated", "prompt", "last", "assistant"}
     """
 
     site: str
@@ -105,18 +105,24 @@ def fixed_sites(
     return {placement.site: placement.steering for placement in placed}
 
 
-def compare_weights(model: nn.Module, steerings: Sequence[tuple[str, SteeringFunction]]) -> list[SteeringFunction]:
+def compare_weights(
+    model: nn.Module,
+    steerings: Sequence[tuple[str, SteeringFunction]],
+    *,
+    weights: Callable[[], str] | None = None,
+) -> list[SteeringFunction]:
     """Compare the weights of ``model`` with those that each (site, steering) was fitted on; return the steerings.
 
     Weights are hashed once, and only where a steering's origin holds their fingerprint; their dtype does not matter.
     Where they agree, the model's name does not matter either; its configuration is compared by `placements`.
+    ``weights`` returns their fingerprint where the caller keeps it.
 
     Warns
     -----
     OriginWarning
         Where the weights differ.
     """
-    weights = functools.cache(lambda: fingerprint(model, ignore_dtype=True))
+    weights = weights or functools.cache(lambda: fingerprint(model, ignore_dtype=True))
     compared = []
     for name, function in steerings:
         origin = function.origin

@@ -1,5 +1,6 @@
 """Which positions of a forward pass are padding, virtual, prompt or new."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -7,12 +8,20 @@ import torch
 
 from repsurgery.errors import ParameterError, PassError
 
-__all__ = ["ANY_POSITION", "Forward", "Positions", "check_positions"]
+__all__ = ["ANY_POSITION", "UNKNOWN_TURNS", "Forward", "Positions", "check_positions"]
 
-Positions = Literal["all", "generated", "prompt", "last"]
+Positions = Literal["all", "generated", "prompt", "last", "assistant"]
 """``all``: every position that is not padding. ``prompt``: those of the prompt. ``last``: the last of the prompt only.
 ``generated``: the last of the prompt and every later one, that is every position that predicts a new token.
+``assistant``: the same for every answer of a conversation, the earlier ones in the prompt and the one that is being
+generated: each token of the assistant's turns, and the position before the first of each.
 """
+
+UNKNOWN_TURNS = (
+    "Positions 'assistant' are known only where lm.generate continues conversations. Pass conversations as its "
+    "prompts, or steer with positions='generated', which is the answer that is being written."
+)
+"""What to do where a pass has no turns of an assistant."""
 
 ANY_POSITION = "Call the model itself with input_ids and attention_mask, or steer with positions='all' without padding."
 """The remedy where a pass cannot be interpreted."""
@@ -45,6 +54,9 @@ class Forward:
         Why the pass cannot be interpreted; then only ``all`` without padding can be located.
     role : str
         The kind of module that makes it; see `sites.names.Role`.
+    turns : function or None
+        Returns the positions (batch, prompt) of the prompt that belong to an answer of the assistant, see
+        `repsurgery.lm.steer.turns`; None where they are not known.
     """
 
     batch: int
@@ -55,6 +67,7 @@ class Forward:
     virtual: int = 0
     doubt: str | None = None
     role: str = "model"
+    turns: Callable[[], torch.Tensor] | None = None
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
     def selected(self, positions: Positions) -> torch.Tensor | bool:
@@ -72,6 +85,8 @@ class Forward:
         if self.prompt is None and positions in ("prompt", "last") and (self.offset or 0) > self.virtual:
             reason = "This pass continues a cache outside a call of generate on the steered model."
             return self._doubted(reason, positions)
+        if positions == "assistant":
+            return self._in_turns()
         if self.prompt is None and positions in ("last", "generated"):
             return self._last_real()
         first, stop = max(self.virtual - (self.offset or 0), 0), self.length
@@ -84,6 +99,24 @@ class Forward:
         if first >= stop:
             return False
         return self._columns(first, stop)
+
+    def _in_turns(self) -> torch.Tensor | bool:
+        """Return the positions of earlier answers, and those that predict a new token."""
+        if self.prompt == 0:
+            return self._columns(0, self.length)
+        if self.prompt is None or self.turns is None:
+            raise PassError(UNKNOWN_TURNS)
+        turns = self.turns()
+        start = (self.offset or 0) - self.virtual  # of this pass, in the prompt
+        if start >= self.prompt - 1:
+            return self._columns(0, self.length)
+        chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
+        chosen[:, max(self.prompt - 1 - start, 0) :] = True
+        earlier = turns[:, max(start, 0) : max(start + self.length, 0)]
+        first = max(-start, 0)
+        chosen[:, first : first + earlier.shape[1]] |= earlier
+        real = self._real()
+        return chosen if real is None else chosen.to(real.device) & real
 
     def _doubted(self, reason: str, positions: Positions) -> bool:
         if positions != "all":

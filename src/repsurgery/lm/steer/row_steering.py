@@ -2,11 +2,18 @@
 
 import torch
 
-from repsurgery.affine import AffineMap
+from repsurgery.affine import AffineMap, Diagonal, Translation
 from repsurgery.arrays import Label
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
 from repsurgery.gates import AlwaysGate, LabelsGate, SoftGate
-from repsurgery.lm.steer.torch_maps import TorchMap, TorchStrength, as_torch_gate, as_torch_map, compute_dtype
+from repsurgery.lm.steer.torch_maps import (
+    TorchMap,
+    TorchStrength,
+    as_torch_gate,
+    as_torch_map,
+    compute_dtype,
+    to_tensor,
+)
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 
 __all__ = ["RowSteering", "as_steering"]
@@ -41,6 +48,11 @@ class RowSteering:
     steering : SteeringFunction
     name : str
         Its name in error messages.
+
+    Attributes
+    ----------
+    elementwise : (scale, offset) or None
+        Two tensors (d,) where every row x becomes scale ∘ x + offset; None behind a gate and for other maps.
     """
 
     def __init__(self, steering: SteeringFunction, *, name: str) -> None:
@@ -53,6 +65,8 @@ class RowSteering:
         maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
         self._maps = {_code(classes, label): as_torch_map(m) for label, m in maps.items()}
         self._only = next(iter(self._maps.values()))
+        whole = everybody and self._strength is None
+        self.elementwise = _elementwise(next(iter(maps.values()))) if whole else None
 
     def __call__(self, X: torch.Tensor) -> torch.Tensor:
         """Return steered rows; ``X`` itself is not written to."""
@@ -136,6 +150,15 @@ class RowSteering:
             f"{self._name} produced NaN or a value beyond {X.dtype} (the states reach {reach:.3g}). "
             "Lower the strength, fit with more rows or shrinkage, or run the model in a wider dtype."
         )
+
+
+def _elementwise(m: AffineMap) -> tuple[torch.Tensor, torch.Tensor] | None:
+    match m:
+        case Translation():
+            return torch.ones(m.dim, dtype=torch.float64), to_tensor(m.shift)
+        case Diagonal():
+            return to_tensor(m.scale), to_tensor(m.offset)
+    return None
 
 
 def _code(classes: tuple[Label, ...], label: Label | None) -> int:

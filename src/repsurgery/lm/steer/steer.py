@@ -1,20 +1,20 @@
 """Steer a live model inside a ``with`` block, and restore it afterwards."""
 
-import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from repsurgery.errors import ParameterError, PassError, ShapeError, SteeringError, SteeringWarning
+from repsurgery.errors import ParameterError, PassError, ShapeError
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import SteeredModel, behind, unwrapped
 from repsurgery.lm.steer.block import Block
 from repsurgery.lm.steer.budget import budgeted_strength
-from repsurgery.lm.steer.forward_context import ForwardContext, tracking
-from repsurgery.lm.steer.hooks import Visit, attach, eagerly
+from repsurgery.lm.steer.forward_context import ForwardContext
+from repsurgery.lm.steer.hooks import Visit, attach
+from repsurgery.lm.steer.opening import opened
 from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.positions import ANY_POSITION, Positions
 from repsurgery.lm.steer.row_steering import RowSteering, as_steering
@@ -61,10 +61,12 @@ def steer(
     share : float, mapping of site to float, or None
         For ``kl_budget`` of maps other than shifts, and of gated functions: see `Fisher.kl`. Several sites need
         mappings of site to value.
-    positions : {"all", "generated", "prompt", "last"} or None
+    positions : {"all", "generated", "prompt", "last", "assistant"} or None
         None uses the positions that the origin of each steering names, else ``all``.
         ``all``: every position. ``prompt``: those of the prompt. ``last``: the last prompt position only.
         ``generated``: the last prompt position and every later one, that is every position that predicts a new token.
+        ``assistant``: the same for every answer of a conversation, the earlier ones in the prompt too; only where
+        `lm.generate` continues conversations, because nothing else knows whose turn a token belongs to.
         Padding and the virtual tokens of prompt tuning are never steered. In a plain forward pass the whole input is
         the prompt; in ``generate`` the prompt is the input of the call, with and without cache.
     threads : {"own", "all"}
@@ -119,21 +121,11 @@ def steer(
     jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
     block = Block(note, [site.name for site, *_ in jobs], everywhere=threads == "all")
-    with ExitStack() as stack:
-        stack.enter_context(eagerly())
-        context = stack.enter_context(tracking(inner, block, around=behind(model)))
-        stack.callback(block.close)
+    with opened(model, block) as context:
         for site, rows, _, place in jobs:
             visit = _visit(context, block, site.name, rows, place.positions)
             block.handles.append(attach(site, visit, holds=block.applies_at(site.name)))
-        try:
-            yield SteeredModel(behind(model), block)
-        except Exception:
-            if problem := _problem(block, context):
-                warnings.warn(problem, SteeringWarning, stacklevel=3)
-            raise
-        if problem := _problem(block, context):
-            raise SteeringError(problem)
+        yield SteeredModel(behind(model), block)
 
 
 def optional_steer(
@@ -145,21 +137,23 @@ def optional_steer(
     return steer(model, sites_of(steering), strength=strength, positions=positions, **budget)
 
 
-def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
-    """Return the site called ``name``, the steering of rows there and its digest, once their widths were compared."""
+def site_of_width(model: nn.Module, name: str, features: int | None) -> Site:
+    """Return the site called ``name``, where a map of this many features may act; None: any number."""
     site = resolve_site(model, name)
-    steering = as_steering(value)
-    if site.width is not None and steering.dim != site.width:
+    if None not in (site.width, features) and features != site.width:
         raise ShapeError(
-            f"The map for site {name!r} has {steering.dim} features; {type(model).__name__} has {site.width} there. "
+            f"The map for site {name!r} has {features} features; {type(model).__name__} has {site.width} there. "
             "Fit it on vectors extracted at this site of this model."
         )
+    return site
+
+
+def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[Site, RowSteering, str]:
+    """Return the site called ``name``, the steering of rows there and its digest, once their widths were compared."""
+    steering = as_steering(value)
+    site = site_of_width(model, name, steering.dim)
     at_strength = steering if strength == 1 else steering.interpolate(strength)
     return site, RowSteering(at_strength, name=f"Steering at {name!r} (strength {strength:g})"), steering.digest()
-
-
-def _problem(block: Block, context: ForwardContext) -> str | None:
-    return block.problem(context_intact=context.intact(), others_generate=context.generates_elsewhere())
 
 
 def _visit(context: ForwardContext, block: Block, name: str, rows: RowSteering, positions: Positions) -> Visit:
