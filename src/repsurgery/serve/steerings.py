@@ -1,0 +1,160 @@
+"""The steering files that a server offers, by name; files that change, appear or disappear are noticed."""
+
+import functools
+import hashlib
+import logging
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import repsurgery as rs
+from repsurgery.errors import OriginWarning, SurgeryError, SurgeryWarning
+from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.steer.placing import compare_weights, sites_of
+from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.lm.steer.rows import Choice, RowPlan, prepare_row
+from repsurgery.serve.refusals import Refusal
+from repsurgery.serve.schema import SteeringChoice
+from repsurgery.serve.sources import Sources
+
+__all__ = ["Steerings"]
+
+log = logging.getLogger(__name__)
+KEPT_PLANS = 16
+"""Prepared choices that are kept for the next request; a dense map takes as much memory as a weight matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A file as it was last read: its stamp (None: it could not be), and its steering by site (None: unusable)."""
+
+    path: Path
+    stamp: tuple[int, ...] | None
+    digest: str = ""
+    steering: Mapping[str, rs.SteeringFunction] | None = None
+
+
+class Steerings:
+    """Named steerings for one model.
+
+    Parameters
+    ----------
+    model : nn.Module
+    sources : Sources
+
+    Guarantees
+    ----------
+    A file that changes, appears or disappears is noticed by the next request that names a steering, and running
+    requests keep what they began with (test_files_are_reloaded_and_running_requests_keep_theirs).
+    A damaged or foreign file is left out, and the others are served (test_a_damaged_or_foreign_file_is_left_out).
+    A folder that vanishes changes nothing (test_a_folder_that_vanishes_keeps_its_steerings).
+    A file that could not be read is tried again (test_a_file_is_offered_once_it_can_be_read).
+    """
+
+    def __init__(self, model: Any, sources: Sources) -> None:
+        self._model, self._sources = model, sources
+        self._lock = threading.Lock()
+        self._versions: Mapping[str, _Version] = {}
+        self._lost: list[Path] = []
+        self._plans: OrderedDict[Any, RowPlan] = OrderedDict()
+        self._weights = functools.cache(lambda: fingerprint(model, ignore_dtype=True))
+        self.refresh()
+
+    def names(self) -> list[str]:
+        """Return the names of all steerings that can be used, after a look at the files."""
+        self.refresh()
+        return sorted(name for name, version in self._versions.items() if version.steering is not None)
+
+    def plan(self, choices: Sequence[SteeringChoice]) -> RowPlan:
+        """Return how a row is steered by ``choices`` in their order; raise a `Refusal` for what cannot be used."""
+        if choices:
+            self.refresh()
+        # names are looked up in this dictionary only, so that a path is an unknown name
+        versions = self._versions
+        used = [_named(versions, choice.name) for choice in choices]
+        key = tuple((v.digest, c.strength, c.positions) for v, c in zip(used, choices, strict=True))
+        row = [Choice(v.steering, c.strength, c.positions) for v, c in zip(used, choices, strict=True)]
+        with self._lock:
+            if key not in self._plans:
+                try:
+                    with _without_warnings():
+                        self._plans[key] = prepare_row(self._model, row)
+                except SurgeryError as error:
+                    raise Refusal(400, str(error), param="steering") from error
+                if len(self._plans) > KEPT_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            return self._plans[key]
+
+    def refresh(self) -> None:
+        """Read the files that changed."""
+        with self._lock:
+            lost = self._sources.lost()
+            for folder in lost if lost != self._lost else ():
+                log.warning("The folder %s is gone; its steerings stay loaded.", folder)
+            self._lost = lost
+            found = self._sources.found()
+            kept = {name: one for name, one in self._versions.items() if name in found or one.path.parent in lost}
+            for name in self._versions.keys() - kept.keys():
+                log.info("The steering %r is gone.", name)
+            self._versions = kept | {name: self._read(name, path) for name, path in found.items()}
+
+    def _read(self, name: str, path: Path) -> _Version:
+        before = self._versions.get(name)
+        stamp, digest = None, ""
+        try:
+            stat = path.stat()
+            # the second time changes with the content even where the first was set back
+            stamp = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+            if before is not None and before.stamp == stamp and before.path == path:
+                return before
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if before is not None and before.digest == digest:
+                return _Version(path, stamp, digest, before.steering)
+            steering = self._usable(as_steering(rs.load(path)))
+        except FileNotFoundError:
+            return before or _Version(path, None)
+        except OSError as error:
+            # the reason may go without a change of the file, so that it is read again next time
+            if before is None or before.stamp is not None:
+                log.warning("The steering file %s cannot be read: %s", path, error.strerror or error)
+            return _Version(path, None)
+        except (SurgeryError, OriginWarning) as error:
+            log.warning("The steering file %s is left out: %s", path, " ".join(str(error).split()))
+            return _Version(path, stamp, digest)
+        log.info("The steering %r was loaded%s.", name, "" if before is None else " again")
+        return _Version(path, stamp, digest, steering)
+
+    def _usable(self, steering: rs.SteeringFunction) -> dict[str, rs.SteeringFunction]:
+        """Return ``steering`` at its site, or raise an error where it belongs to another width, site or model."""
+        (site,) = sites_of(steering)
+        with _without_warnings():
+            warnings.simplefilter("error", OriginWarning)
+            (compared,) = compare_weights(self._model, [(site, steering)], weights=self._weights)
+            prepare_row(self._model, {site: compared})
+        return {site: compared}
+
+
+def _named(versions: Mapping[str, _Version], name: str) -> _Version:
+    version = versions.get(name)
+    shown = repr(name[:64])
+    if version is None:
+        message = f"There is no steering called {shown}. GET /v1/models lists them as MODEL+NAME."
+        raise Refusal(404, message, param="steering", code="steering_not_found")
+    if version.steering is None:
+        message = f"The file of the steering {shown} cannot be used with this model; the server's log says why."
+        raise Refusal(404, message, param="steering", code="steering_not_usable")
+    return version
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Issue no warnings of this package: clients choose strengths, and must not be able to fill the log."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SurgeryWarning)
+        yield
