@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from repsurgery.affine.shown import map_card
 from repsurgery.arrays import (
     Matrix,
     Rows,
@@ -20,6 +21,7 @@ from repsurgery.arrays import (
     require_finite,
     row_blocks,
 )
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, NonFiniteError, ShapeError
 from repsurgery.origin import UNKNOWN, Origin
 
@@ -42,7 +44,7 @@ def finite_result(what: str, remedy: str) -> Iterator[None]:
         raise NonFiniteError(f"{what} overflows: its numbers are too large. {remedy}") from error
 
 
-class AffineMap(ABC):
+class AffineMap(Shown, ABC):
     """Abstract base of the maps in `repsurgery.affine.maps`; all of those are final and frozen."""
 
     __slots__ = ()
@@ -124,6 +126,25 @@ class AffineMap(ABC):
         """
         with finite_result(f"The rounding to {np.dtype(dtype)}", "Choose a wider dtype, or rescale the map."):
             return type(self)(**{name: a.astype(dtype).astype(np.float64) for name, a in self.arrays().items()})
+
+    def _card(self) -> Card:
+        return map_card(self)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the singular values of W, the factors by which directions are stretched, and return the axes.
+
+        Drawing needs ``pip install 'repsurgery[report]'``. ``ax`` are axes of matplotlib; None makes a new figure.
+        """
+        from repsurgery.pictures.spectrum import draw_spectra
+
+        title = self._card().title
+        return draw_spectra(
+            {"singular values of W": self.singular_values()}, title=title, ylabel="factor", unchanged=1.0, ax=ax
+        )
+
+    def singular_values(self) -> Vector:
+        """Return the singular values of W (d,), from the largest to the smallest; O(d³) work for a dense map."""
+        return np.asarray(np.linalg.svd(self.weight, compute_uv=False), dtype=np.float64)
 
     def __matmul__(self, other: "AffineMap") -> "AffineMap":
         """``f @ g`` applies g first, then f."""

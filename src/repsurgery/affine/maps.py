@@ -56,6 +56,9 @@ class Identity(AffineMap):
     def gain(self) -> float:
         return 1.0
 
+    def singular_values(self) -> Vector:
+        return np.ones(self.dim)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"size": np.array(self.size)}
 
@@ -98,6 +101,9 @@ class Translation(ArrayMap):
 
     def gain(self) -> float:
         return 1.0
+
+    def singular_values(self) -> Vector:
+        return np.ones(self.dim)
 
 
 @final
@@ -142,6 +148,9 @@ class Diagonal(ArrayMap):
 
     def gain(self) -> float:
         return float(np.abs(self.scale).max(initial=0.0))
+
+    def singular_values(self) -> Vector:
+        return np.sort(np.abs(self.scale))[::-1]
 
 
 @final
@@ -205,6 +214,15 @@ class LowRank(ArrayMap):
     @_INTERPOLATION
     def interpolate(self, t: float) -> "LowRank":
         return LowRank(t * self.left, self.right, t * self.offset, (1 - t) + t * self.scale)
+
+    def singular_values(self) -> Vector:
+        # outside the span of left and rightᵀ the map scales by |scale|
+        s, Q = abs(float(self.scale)), np.linalg.qr(np.hstack([self.left, self.right.T]))[0]
+        if Q.shape[1] >= self.dim:
+            return super(LowRank, self).singular_values()
+        inner = float(self.scale) * np.eye(Q.shape[1]) + (Q.T @ self.left) @ (self.right @ Q)
+        values = np.concatenate([np.linalg.svd(inner, compute_uv=False), np.full(self.dim - Q.shape[1], s)])
+        return np.sort(values)[::-1]
 
     def gain(self) -> float:
         if self.dim <= 64:

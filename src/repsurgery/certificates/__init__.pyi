@@ -1,5 +1,6 @@
 from .certificate import Certificate as Certificate
 from .certificate import PairRecord as PairRecord
+from .continuous import ContinuousCertificate as ContinuousCertificate
 from .effect import EffectCertificate as EffectCertificate
+from .findings import Verification as Verification
 from .outcome import Outcome as Outcome
-from .verify import Verification as Verification

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from repsurgery.arrays import Label, check_labels
+from repsurgery.cards import Card, Shown
+from repsurgery.certificates.shown import certificate_card, pair_card
 from repsurgery.errors import DataError
 from repsurgery.fields import check_fields
 
@@ -19,7 +21,7 @@ Population = Literal["source", "all", "neutral"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
+class Measures(Shown):
     """The measures of one steered class, or their summary over all of them; `Certificate` defines each."""
 
     mean_gap: float
@@ -83,6 +85,9 @@ class PairRecord(Measures):
     alpha_target: float | None = None
     effective_source: float | None = None
     effective_target: float | None = None
+
+    def _card(self) -> Card:
+        return pair_card(self)
 
     @property
     def effective_rows(self) -> tuple[float, float]:
@@ -149,6 +154,25 @@ class Certificate(Measures):
     data: Literal["fitting moments", "given rows"] = "fitting moments"
     digest: str = ""
 
+    def _card(self) -> Card:
+        return certificate_card(self)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw what is left of each gap, and return the axes; of several sources, a dot each.
+
+        Drawing needs ``pip install 'repsurgery[report]'``. ``ax`` are axes of matplotlib; None makes a new figure.
+        """
+        from repsurgery.pictures.gaps import Gap, draw_gaps
+
+        names = {"mean_gap": "mean gap", "covariance_gap": "covariance gap", "ebbn": "neighbour bias"}
+        names["probe_r2"] = "linear probe R²"
+        records = list(self.by_source.values())
+        gaps = [
+            Gap(words, [getattr(r, f"{name}_before") for r in records], [getattr(r, name) for r in records])
+            for name, words in names.items()
+        ]
+        return draw_gaps(gaps, title=f"{self.method}, {_ON[self.data]}", method=self.method, ax=ax)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready values; ``by_source`` becomes a list of records."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -176,6 +200,7 @@ class Certificate(Measures):
         return replace(self, digest=digest)
 
 
+_ON = {"fitting moments": "on the data it was fitted on", "given rows": "on the given rows"}
 _SIGNED = ("youden",)
 _RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
 """Gaps relative to a target's covariance, infinite where that is zero."""

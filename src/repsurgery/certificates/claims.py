@@ -34,7 +34,7 @@ from repsurgery.certificates.evidence import Evidence, contrast, either, norm_of
 from repsurgery.moments import Moments
 from repsurgery.moments.closed_forms import covariance_distance
 
-__all__ = ["SHARE", "TESTS"]
+__all__ = ["SHARE", "TESTS", "equal_means"]
 
 Scores = Callable[[Matrix], Vector]
 """Scores (n,) of rows (n, d)."""
@@ -52,12 +52,17 @@ NEGLIGIBLE = 1e-3
 def _means(
     source: ClassRows, target: ClassRows, certified: PairRecord, claims: Sequence[Claim], level: float
 ) -> Evidence:
+    return equal_means(source, target, certified.mean_gap, level)
+
+
+def equal_means(source: ClassRows, target: ClassRows, certified: float, level: float) -> Evidence:
+    """Test that two classes have equal means after steering; ``certified`` is the gap that the certificate states."""
     source, target = source.of_groups(), target.of_groups()
     gap, gap_before = source.mean_after - target.mean_after, source.mean_before - target.mean_before
     energies = [energies_of(source.after, target.after), energies_of(source.before, target.before)]
     furthest = float(np.sqrt(max(e.max() for pair in energies for e in pair)))
     scale = np.sqrt(source.trace + target.trace) + float(np.linalg.norm(gap_before))
-    allowed = min(certified.mean_gap, NEGLIGIBLE * scale) + ROUNDING * scale
+    allowed = min(certified, NEGLIGIBLE * scale) + ROUNDING * scale
     tests = []
     for (s0, s1), (t0, t1) in halves(source, target):
         u = gap_before + source.before[s0].mean(axis=0) - target.before[t0].mean(axis=0)

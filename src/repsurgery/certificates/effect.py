@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from repsurgery.certificates.certificate import Certificate
+from repsurgery.cards import Card, Shown
+from repsurgery.certificates.shown import effect_card
 from repsurgery.errors import DataError
 from repsurgery.fields import check_fields
 
-__all__ = ["EffectCertificate", "certificate_from_dict"]
+__all__ = ["EffectCertificate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EffectCertificate:
+class EffectCertificate(Shown):
     """The first-order effect of a shift δ on the expected credit of the steps of a continuation, and its price.
 
     A slope is gᵀδ / √(½ δᵀFδ): the change of the expected credit per square root of a nat, where g is the gradient of
@@ -62,6 +63,9 @@ class EffectCertificate:
         """
         return self.held_out_slope * math.sqrt(self.kl)
 
+    def _card(self) -> Card:
+        return effect_card(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready values."""
         return asdict(self)
@@ -84,8 +88,3 @@ class EffectCertificate:
     def sealed(self, digest: str) -> "EffectCertificate":
         """Return this certificate with the digest of the maps and the gate that it describes."""
         return replace(self, digest=digest)
-
-
-def certificate_from_dict(plain: Mapping[str, Any]) -> Certificate | EffectCertificate:
-    """Rebuild a certificate of either kind from its plain values."""
-    return EffectCertificate.from_dict(plain) if "held_out_slope" in plain else Certificate.from_dict(plain)

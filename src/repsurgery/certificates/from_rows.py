@@ -12,8 +12,11 @@ from scipy.special import log_softmax, xlogy
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_labels, check_rows, require_finite
 from repsurgery.certificates.certificate import Certificate, PairRecord, summarise
+from repsurgery.certificates.continuous import ContinuousCertificate
+from repsurgery.certificates.continuous_rows import certify_continuous
 from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
+from repsurgery.certificates.kinds import AnyCertificate
 from repsurgery.errors import DataError, LabelError, SurgeryError
 from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
@@ -46,7 +49,7 @@ class Certified(Protocol):
         """Every class known at fit."""
 
     @property
-    def certificate(self) -> Certificate | EffectCertificate | None:
+    def certificate(self) -> AnyCertificate | None:
         """The certificate of the fit."""
 
     @property
@@ -63,13 +66,15 @@ class Certified(Protocol):
         """Return the SHA-256 of maps and gate."""
 
 
-def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certificate:
-    """Return the certificate measured again on rows ``X`` (n, d) with labels ``z`` (n,).
+def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certificate | ContinuousCertificate:
+    """Return the certificate measured again on rows ``X`` (n, d) with labels ``z`` (n,), or a continuous concept.
 
     Ranks, feasibility and ``optimal_cost`` stay those of the fit; everything else is measured on the rows,
     including the gate's Youden J, the gaps that remain when the gate decides, and a converged logistic probe.
     ``groups`` (n,) labels rows that are not independent; they change only the effective numbers of rows.
     """
+    if isinstance(steering.certificate, ContinuousCertificate):
+        return certify_continuous(steering, steering.certificate, X, z, groups=groups)
     rows, labels = checked_rows(steering, X, z)
     certificate = reissued(steering, rows, labels, check_groups(groups, len(rows), caller="certify"))
     by_labels = steering(rows, labels)
@@ -96,7 +101,7 @@ def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certi
     return replace(certificate, by_source=records, **summarise(records, certificate.population))
 
 
-def carried_certificate(steering: Certified) -> Certificate | EffectCertificate:
+def carried_certificate(steering: Certified) -> AnyCertificate:
     """Return the certificate that ``steering`` carries, or raise a `SurgeryError`."""
     if steering.certificate is None:
         raise SurgeryError("This steering function carries no certificate; fit an estimator to get one.")
@@ -106,6 +111,8 @@ def carried_certificate(steering: Certified) -> Certificate | EffectCertificate:
 def certificate_of(steering: Certified) -> Certificate:
     """Return the certificate that ``steering`` carries, or raise a `SurgeryError` if rows cannot measure it again."""
     certificate = carried_certificate(steering)
+    if isinstance(certificate, ContinuousCertificate):
+        raise SurgeryError("The concept of this map is continuous, and classes cannot measure it. Pass its numbers.")
     if isinstance(certificate, EffectCertificate):
         raise SurgeryError(
             f"The certificate of {certificate.method} states an effect on what a model writes, which rows do not "

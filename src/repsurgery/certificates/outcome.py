@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from repsurgery.arrays import check_finite, check_integer
+from repsurgery.cards import Card, Shown
+from repsurgery.certificates.shown import outcome_card
 from repsurgery.errors import DataError, ParameterError
 
 __all__ = ["MEASURES", "Outcome"]
@@ -21,7 +23,7 @@ _COUNTS = ("prompts", "samples", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Shown):
     """The measured effect and price of a steering, as it is stored beside its maps.
 
     It belongs to the maps, the site, the strength, the positions and the model it was measured with; see
@@ -102,6 +104,9 @@ class Outcome:
             found = f"; {missing[:3]} are missing and {unknown[:3]} are unknown" if given else ""
             raise DataError(f"An outcome has exactly the fields {sorted(names)}{found}. Measure it again.")
         return cls(**plain)
+
+    def _card(self) -> Card:
+        return outcome_card(self)
 
     def words(self) -> str:
         """Return effect and price as two sentences.

@@ -1,29 +1,23 @@
 """`verify`: test the claims of a certificate on its bytes, and on rows with their sampling error."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from repsurgery.arrays import Label, check_groups
+from repsurgery.arrays import check_groups
 from repsurgery.certificates.certificate import Certificate, Claim, PairRecord
-from repsurgery.certificates.claims import SHARE, TESTS
+from repsurgery.certificates.claims import TESTS
 from repsurgery.certificates.class_rows import ClassRows
+from repsurgery.certificates.continuous import ContinuousCertificate
+from repsurgery.certificates.continuous_rows import verify_columns
+from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, POWER, Finding, Verdict, Verification
 from repsurgery.certificates.from_rows import Certified, carried_certificate, certificate_of, checked_rows, reissued
 from repsurgery.errors import CertificateError, DataError
 
 __all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification", "as_support", "verdict_of", "verify"]
 
-Verdict = Literal["supported", "contradicted", "cannot tell"]
-
-LEVEL = 0.01
-"""The chance that rows of the kind the map was fitted on contradict it, over all claims and classes together."""
-POWER = 0.8
-"""Below this chance of detecting a violation, rows that do not contradict a claim do not support it either."""
-FEWEST_ROWS = 5
-"""With fewer new rows of a class than this, `verify` raises an error."""
 GAPS: dict[Claim, str] = {
     "means": "mean_gap",
     "covariances": "covariance_gap",
@@ -32,86 +26,10 @@ GAPS: dict[Claim, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of testing one claim about one class.
-
-    Attributes
-    ----------
-    source : label
-    claim : str
-        What is promised to be equal: means, covariances, variances, neighbours.
-    gap, claimed : float
-        The gap on these rows, measured as in the certificate, and the certified gap.
-    where : str
-        What the strongest test examined: "along the concept" (the gap before steering), or "in norm".
-    found, allowed : float
-        The gap in that test, and the largest gap that would not have contradicted the claim.
-    p_value : float
-        Corrected for the tests of this claim, not for the number of claims.
-    power : float
-        The estimated chance of contradicting a map that leaves a fifth of the gap.
-    verdict : {"supported", "contradicted", "cannot tell"}
-    rows, effective : (source, target)
-        The numbers of new rows, and of the independent rows that they are worth.
-    """
-
-    source: Label
-    claim: Claim
-    gap: float
-    claimed: float
-    where: str
-    found: float
-    allowed: float
-    p_value: float
-    power: float
-    verdict: Verdict
-    rows: tuple[int, int] = (0, 0)
-    effective: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The verdict of rows on a certificate; without rows, only its bytes were compared.
-
-    The tests assume that rows, or the groups that were given, are independent, that rows are unweighted, and that the
-    scores they average have finite variance (for covariances and neighbours: finite fourth moments). Where the
-    estimated variance depends on a few rows, the verdict is "cannot tell" rather than a false alarm.
-
-    Attributes
-    ----------
-    verdict : {"supported", "contradicted", "cannot tell"}
-        The worst of the findings; "cannot tell" if no rows were given.
-    level, share : float
-        The false-alarm rate over all tests, and the share of the gap for which ``power`` is computed.
-    findings : tuple of Finding
-    """
-
-    findings: tuple[Finding, ...] = ()
-    level: float = LEVEL
-    share: float = SHARE
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of any claim."""
-        verdicts = {f.verdict for f in self.findings}
-        if "contradicted" in verdicts:
-            return "contradicted"
-        return "supported" if verdicts == {"supported"} else "cannot tell"
-
-    @property
-    def p_value(self) -> float | None:
-        """The smallest p-value, multiplied by the number of findings; None without rows."""
-        return min((min(1.0, f.p_value * len(self.findings)) for f in self.findings), default=None)
-
-    @property
-    def power(self) -> float | None:
-        """The smallest power of any finding; None without rows."""
-        return min((f.power for f in self.findings), default=None)
-
-
 def verify(steering: Certified, X: Any = None, z: Any = None, *, groups: Any = None) -> Verification:
     """Test the certificate of ``steering``: its digest, and its claims on new unweighted rows ``X`` (n, d), ``z`` (n,).
+
+    Of a continuous concept, ``z`` are its numbers, (n,) or (n, k).
 
     Raises `CertificateError` where the bytes, a cast or the rows contradict the claims. The returned value says whether
     the rows support the claims, or are too few to tell.
@@ -125,6 +43,7 @@ def verify(steering: Certified, X: Any = None, z: Any = None, *, groups: Any = N
     (test_false_alarms_stay_below_the_level_on_many_kinds_of_data).
     Rows in groups contradict it at most at that level too, if the groups are given
     (test_groups_hold_the_level_where_rows_alone_raise_false_alarms).
+    So do rows with a continuous concept (test_false_alarms_of_a_continuous_concept_stay_below_the_level).
     Without the power to detect a fifth of the gap the answer is "cannot tell" (test_no_power_is_not_support).
     """
     issued, digest = carried_certificate(steering), steering.digest()
@@ -136,6 +55,8 @@ def verify(steering: Certified, X: Any = None, z: Any = None, *, groups: Any = N
         )
     if X is None:
         return Verification()
+    if isinstance(issued, ContinuousCertificate):
+        return Verification(verify_columns(steering, issued, X, z, groups=groups))
     certificate = certificate_of(steering)
     rows, labels = checked_rows(steering, X, z)
     codes = check_groups(groups, len(rows), caller="verify")

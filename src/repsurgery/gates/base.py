@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Labels, Matrix, Rows, check_labels, check_rows, require_finite, row_blocks
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import LabelError, ParameterError, ShapeError
+from repsurgery.gates.shown import gate_card
 from repsurgery.registry import Registry
 
 __all__ = ["GATES", "KINDS", "Gate", "ScoringGate", "check_classes"]
@@ -20,7 +22,7 @@ KINDS: dict[str, type["Gate"]] = {}
 """The classes of gates by the kind that files name."""
 
 
-class Gate(ABC):
+class Gate(Shown, ABC):
     """Decide from a vector alone which concept it carries; a steering function asks its gate which vectors to steer.
 
     A subclass is written to files as its ``kind``, its ``classes`` and the arrays of `arrays`, and read back by calling
@@ -64,6 +66,9 @@ class Gate(ABC):
     def dim(self) -> int | None:
         """The number of features d, or None where the gate reads any number of them."""
         return None
+
+    def _card(self) -> Card:
+        return gate_card(self)
 
     def predict(self, X: Any) -> Labels:
         """Return the concept assigned to each row of ``X`` (n, d), as labels (n,)."""

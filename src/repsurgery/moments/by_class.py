@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Rows, Vector, check_groups, check_labels, check_rows, check_weights
+from repsurgery.cards import Card, Shown, name_of
 from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, from_bytes, read_file, to_bytes, write_file
 from repsurgery.moments.checks import Precision, require_scatter
 from repsurgery.moments.groups import Groups
 from repsurgery.moments.moments import Moments
+from repsurgery.moments.shown import class_moments_card
 
 __all__ = ["ClassMoments"]
 
@@ -26,7 +28,7 @@ _FACTS = ("count", "weight", "dtype", "precision")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassMoments(Mapping[Label, Moments]):
+class ClassMoments(Shown, Mapping[Label, Moments]):
     """Moments of each class: a mapping from label to `Moments`, sorted by label.
 
     ``a + b`` merges, ``a - b`` removes rows that were added, ``update`` returns the sum with new rows.
@@ -161,8 +163,27 @@ class ClassMoments(Mapping[Label, Moments]):
                 raise type(error)(f"class {label!r}: {error}") from error
         return ClassMoments({label: moments for label, moments in remaining.items() if moments.count})
 
+    def _card(self) -> Card:
+        return class_moments_card(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ClassMoments, (dict(self.by_label),)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the eigenvalues of the covariances of at most eight classes, and return the axes.
+
+        Drawing needs ``pip install 'repsurgery[report]'``. ``ax`` are axes of matplotlib; None makes a new figure.
+        """
+        from repsurgery.pictures.spectrum import MOST_CURVES, draw_spectra
+
+        shown = dict(list(self.items())[:MOST_CURVES])
+        return draw_spectra(
+            {name_of(label): m.spectrum() for label, m in shown.items()},
+            title=self._card().title,
+            ylabel="variance",
+            others=len(self) - len(shown),
+            ax=ax,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write these moments to one file: counts, means, scatters or factors, never rows."""

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Rows, Vector, row_blocks
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, SurgeryError
+from repsurgery.moments.shown import groups_card
 
 __all__ = ["Groups", "groups_of", "merge_groups", "remove_groups"]
 
@@ -25,7 +27,7 @@ SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Shown):
     """What is known of the groups of a set of rows.
 
     Attributes
@@ -46,6 +48,9 @@ class Groups:
     def alone(cls, n: float, spread: float) -> "Groups":
         """Return the groups of n rows of which each is its own group; ``spread`` is the trace of their scatter."""
         return cls(n, n, spread)
+
+    def _card(self) -> Card:
+        return groups_card(self)
 
     def are_single(self, n: float) -> bool:
         """Return whether each of n rows is its own group."""
@@ -72,13 +77,13 @@ class Groups:
         """Raise `DataError` where no groups of n rows can have these numbers."""
         numbers = (self.count, self.squares, self.between)
         if not all(isinstance(v, float | int) and not isinstance(v, bool) and np.isfinite(v) for v in numbers):
-            raise DataError(f"{self} must hold three finite numbers. Compute the moments again from rows.")
+            raise DataError(f"Groups {numbers} must be three finite numbers. Compute the moments again from rows.")
         # Σ m_g² lies between n² / G (equal sizes) and n² (one group)
         least, most = n**2 / self.count * (1 - SLACK) if self.count > 0 else np.inf, n**2 * (1 + SLACK)
         if self.between < 0 or not least <= self.squares <= most:
             raise DataError(
-                f"{self} cannot describe groups of {n:g} rows: the sum of squared sizes must lie between n² / G and "
-                "n². Compute the moments again from rows, and remove only whole groups."
+                f"Groups {numbers} cannot describe groups of {n:g} rows: the sum of squared sizes must lie between "
+                "n² / G and n². Compute the moments again from rows, and remove only whole groups."
             )
 
 

@@ -6,8 +6,10 @@ from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_groups, check_rows, check_weights, freeze
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import ParameterError, SurgeryError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
@@ -24,12 +26,13 @@ from repsurgery.moments.merge import (
     merge_scatter,
     remove_mean,
 )
+from repsurgery.moments.shown import moments_card
 
 __all__ = ["Moments", "Precision"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class Moments(Shown):
     """Sufficient statistics of a set of rows: all that fitting a map needs, without the rows themselves.
 
     Attributes
@@ -222,6 +225,26 @@ class Moments:
         """
         X = check_rows(X, dim=self.dim, caller="Moments.update")
         return self + Moments.of(X, sample_weight=sample_weight, precision=precision or self.precision, groups=groups)
+
+    def _card(self) -> Card:
+        return moments_card(self)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the eigenvalues of the covariance, and return the axes.
+
+        Drawing needs ``pip install 'repsurgery[report]'``. ``ax`` are axes of matplotlib; None makes a new figure.
+        """
+        from repsurgery.pictures.spectrum import draw_spectra
+
+        return draw_spectra({"": self.spectrum()}, title=self._card().title, ylabel="variance", ax=ax)
+
+    def spectrum(self) -> Vector:
+        """Return the eigenvalues of the covariance (d,), from the largest to the smallest; O(d³) work."""
+        if self.factor is not None:
+            found = np.square(linalg.svdvals(self.root())) if len(self.factor) else np.zeros(0)
+            return np.concatenate([found, np.zeros(self.dim - len(found))])
+        values: Vector = linalg.eigvalsh(self.covariance)[::-1]
+        return np.maximum(values, 0.0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write these moments to one file; they hold no rows."""

@@ -11,7 +11,7 @@ from repsurgery.moments.accumulate import triangle
 from repsurgery.moments.checks import coarsest
 from repsurgery.moments.moments import Moments
 
-__all__ = ["blend", "pool", "supported_alpha"]
+__all__ = ["blend", "pool", "supported_alpha", "whitening"]
 
 
 def pool(classes: Iterable[Moments]) -> Moments:
@@ -48,7 +48,7 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
     if n <= 1:
         return 1.0
     # every whitening gives the same α, because traces and norms do not change under rotations
-    T = _whitening(pooled).apply(m.root().T)
+    T = whitening(pooled).apply(m.root().T)
     S = T @ T.T
     error = (float(np.trace(S)) ** 2 + float(np.square(S).sum())) / n
     S[np.diag_indices_from(S)] -= 1.0
@@ -56,7 +56,8 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
     return error / distance if 0 < error < distance else 1.0
 
 
-def _whitening(m: Moments) -> Whitening:
+def whitening(m: Moments) -> Whitening:
+    """Return the whitening of the covariance of ``m``, without squaring a factor."""
     return by_range(m.range()) if m.factor is not None else whitening_of(m.covariance, m.rank_tolerance)
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from repsurgery.arrays import Matrix, Rows, check_rows, freeze, row_blocks
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.origin import finite_strength
 from repsurgery.price.displacement import parts_of, quadratic
+from repsurgery.price.shown import fisher_card
 
 __all__ = ["Fisher", "budget_strength", "check_budget"]
 
@@ -23,7 +25,7 @@ ASYMMETRY = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fisher:
+class Fisher(Shown):
     """The mean Fisher information of the next-token distributions, in a shift of the states at one site.
 
     F = E[Jᵀ(diag p − ppᵀ)J], where J maps a shift of all states at the site to the change of the logits at a position.
@@ -128,6 +130,9 @@ class Fisher:
     def load(cls, path: str | os.PathLike[str]) -> "Fisher":
         """Read a matrix written by `save`, checking digest, shape and values."""
         return from_contents(read_file(path, kind=KIND))
+
+    def _card(self) -> Card:
+        return fisher_card(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Fisher, (self.count, np.array(self.matrix), self.samples)

@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label
+from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.files import Contents, built_from
 from repsurgery.moments import ClassMoments, Moments, by_class
 from repsurgery.price.fisher import Fisher
+from repsurgery.price.shown import price_card
 
 __all__ = ["Price", "price_from_parts", "price_parts"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price:
+class Price(Shown):
     """What the price of a steering follows from.
 
     Attributes
@@ -39,6 +41,9 @@ class Price:
     def __post_init__(self) -> None:
         if not isinstance(self.fisher, Fisher):
             raise ParameterError(f"A price needs a Fisher matrix, not a {type(self.fisher).__name__}; see lm.fisher.")
+
+    def _card(self) -> Card:
+        return price_card(self)
 
     def kl(self, steering: Any, *, strength: float = 1.0) -> float:
         """Return the predicted KL(base ‖ steered) in nats per token; see `Fisher.kl`."""
