@@ -80,7 +80,7 @@ def test_things_that_are_not_numbers(estimator):
 def test_labels_that_are_no_concept(estimator):
     with pytest.raises(LabelError, match="1 class only"):
         estimator().fit(X, np.zeros(len(X)))
-    with pytest.raises(LabelError, match="Bin the values"):
+    with pytest.raises(LabelError, match="quantile_bins"):
         estimator().fit(X, np.linspace(0, 1, len(X)))
     with pytest.raises(LabelError, match="requires y"):
         estimator().fit(X)

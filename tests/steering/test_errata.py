@@ -1,4 +1,4 @@
-"""The errors in the paper that `docs/maths.md` lists, each beside the corrected statement."""
+"""The errors in the paper that `docs/maths/errata.md` lists, each beside the corrected statement."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rank deficiency (docs/maths.md): feasible cases are exact, infeasible ones as close as any affine map."""
+"""Rank deficiency (docs/maths/rank.md): feasible cases are exact, infeasible ones as close as any affine map."""
 
 import warnings
 

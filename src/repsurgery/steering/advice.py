@@ -8,7 +8,7 @@ from sklearn import get_config
 from repsurgery.certificates import Certificate
 from repsurgery.errors import ConceptWarning, GainWarning, InfeasibleWarning
 
-__all__ = ["warn_of_certificate", "warn_of_missing_concept"]
+__all__ = ["warn_of_certificate", "warn_of_gain", "warn_of_missing_concept"]
 
 GAIN_LIMIT = 100.0
 COMPOSITES = ("sklearn.pipeline", "sklearn.compose", "sklearn.model_selection")
@@ -46,11 +46,17 @@ def warn_of_certificate(certificate: Certificate) -> None:
             InfeasibleWarning,
             stacklevel=6,
         )
-    if certificate.gain > GAIN_LIMIT:
-        shrinkage = "'pooled' or 'oas'" if certificate.population == "source" else "'oas'"
+    warn_of_gain(
+        certificate.method, certificate.gain, "'pooled' or 'oas'" if certificate.population == "source" else "'oas'"
+    )
+
+
+def warn_of_gain(method: str, gain: float, shrinkage: str) -> None:
+    """Warn if the map stretches some direction a great deal; ``shrinkage`` names those that help."""
+    if gain > GAIN_LIMIT:
         warnings.warn(
-            f"{certificate.method}: the map stretches some direction {certificate.gain:.3g}-fold, so that noise in new "
-            f"data grows as much. Add source rows, or choose shrinkage={shrinkage}.",
+            f"{method}: the map stretches some direction {gain:.3g}-fold, so that noise in new data grows as much. Add "
+            f"rows, or choose shrinkage={shrinkage}.",
             GainWarning,
-            stacklevel=6,
+            stacklevel=7,
         )

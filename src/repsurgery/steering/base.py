@@ -2,16 +2,18 @@
 
 import copy
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Rows, check_groups, check_labels, check_weights, estimator_rows
-from repsurgery.certificates import Certificate, Verification
+from repsurgery.cards import Card
+from repsurgery.certificates import Certificate, ContinuousCertificate, Verification
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.certificates.from_rows import certify
@@ -19,7 +21,7 @@ from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, ParameterError, RowsNeededError, SeveralMapsError
 from repsurgery.gates import Gate
 from repsurgery.gates.build import make_gate, require_no_rows
-from repsurgery.moments import ClassMoments
+from repsurgery.moments import ClassMoments, CrossMoments
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, FitRows, alpha_read, check_shrinkage, ridge_read
 from repsurgery.origin import UNKNOWN, Origin
@@ -27,6 +29,8 @@ from repsurgery.price import Price
 from repsurgery.registry import Registry, reads
 from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
+from repsurgery.steering.pretrained import Shareable
+from repsurgery.steering.shown import ShownEstimator
 
 __all__ = ["METHODS", "BaseSteering"]
 
@@ -40,7 +44,7 @@ METHODS: Registry[type["BaseSteering"]] = Registry(
 """The estimators by the names that commands and studies use. Each registers itself in its own file."""
 
 
-class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
+class BaseSteering(Shareable, OneToOneFeatureMixin, TransformerMixin, ShownEstimator, ABC):
     """Abstract base of the estimators.
 
     A subclass says in `_solve` how its maps follow from moments, and in ``claims`` what it guarantees of them. Claims
@@ -135,19 +139,29 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return self
 
     @classmethod
-    def from_moments(cls, moments: ClassMoments, **params: Any) -> Self:
+    def from_moments(cls, moments: ClassMoments | CrossMoments, **params: Any) -> Self:
         """Return an estimator with these ``params``, fitted from ``moments`` alone."""
         return cls(**params).fit_moments(moments)
 
-    def fit_moments(self, moments: ClassMoments) -> Self:
-        """Fit from statistics that were computed elsewhere: streamed, merged or loaded from a file."""
-        if not isinstance(moments, ClassMoments):
-            raise ParameterError(f"fit_moments takes ClassMoments, not {type(moments).__name__}; see ClassMoments.of.")
+    def fit_moments(self, moments: ClassMoments | CrossMoments) -> Self:
+        """Fit from statistics that were computed elsewhere: streamed, merged or loaded from a file.
+
+        `CrossMoments` are those of a continuous concept.
+        """
+        wanted = self._kind_of_moments()
+        if not isinstance(moments, wanted):
+            raise ParameterError(
+                f"fit_moments of {self!r:.80} takes {wanted.__name__}, not {type(moments).__name__}; see "
+                f"{wanted.__name__}.of."
+            )
         self._require_no_rows()
         self.n_features_in_ = moments.dim
         return self._adopt(moments, None)
 
-    def _adopt(self, moments: ClassMoments, rows: FitRows | None) -> Self:
+    def _kind_of_moments(self) -> type[ClassMoments] | type[CrossMoments]:
+        return ClassMoments
+
+    def _adopt(self, moments: Any, rows: FitRows | None) -> Self:
         steering = self._steering_for(moments, rows)
         self.moments_ = moments
         self._steering = steering
@@ -157,11 +171,15 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     def _enter(self, X: Any, *, reset: bool) -> Rows:
         return estimator_rows(self, X, reset=reset, remedy="Extract X at the site used for fitting")
 
-    def _counted(self, X: Rows, y: Any, concept: Any, sample_weight: Any, groups: Any) -> tuple[ClassMoments, FitRows]:
-        name = type(self).__name__
+    def _counted(self, X: Rows, y: Any, concept: Any, sample_weight: Any, groups: Any) -> tuple[Any, FitRows]:
         if concept is None and y is not None:
-            warn_of_missing_concept(name)
-        labels, codes = check_labels(y if concept is None else concept, len(X), caller=name)
+            warn_of_missing_concept(type(self).__name__)
+        return self._count(X, y if concept is None else concept, sample_weight, groups)
+
+    def _count(self, X: Rows, z: Any, sample_weight: Any, groups: Any) -> tuple[Any, FitRows]:
+        """Return the moments of checked rows, and the rows for what moments are not enough for."""
+        name = type(self).__name__
+        labels, codes = check_labels(z, len(X), caller=name)
         w, by_group = check_weights(sample_weight, len(X), caller=name), check_groups(groups, len(X), caller=name)
         moments = ClassMoments.of_codes(X, labels, codes, w, self.precision, by_group)
         return moments, FitRows(X, codes, labels, w)
@@ -242,6 +260,15 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         priced._steering = self.steering_.with_price(price)
         return priced
 
+    def _learned(self) -> Card | None:
+        if not hasattr(self, "moments_"):
+            return None
+        moments = self.moments_._card()
+        if self._steering is None:
+            return replace(moments, verdict=f"{moments.title}. The map is computed when it is next used.")
+        card = self._steering._card()
+        return replace(card, facts=(("fitted on", moments.title.removeprefix("Moments of ")), *card.facts))
+
     @property
     def classes_(self) -> np.ndarray:
         """The concept labels, sorted."""
@@ -269,10 +296,10 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         return self.steering_.gate
 
     @property
-    def certificate_(self) -> Certificate:
-        """The certificate on the fitting moments."""
+    def certificate_(self) -> Any:
+        """The `Certificate` on the fitting moments; of a continuous concept a `ContinuousCertificate`."""
         certificate = self.steering_.certificate
-        assert isinstance(certificate, Certificate)
+        assert isinstance(certificate, Certificate | ContinuousCertificate)
         return certificate
 
     # -- applying --------------------------------------------------------------------------------------------------
@@ -294,7 +321,7 @@ class BaseSteering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self, "moments_")
         return self.steering_.inverse(self._enter(X, reset=False), concept)
 
-    def certify(self, X: Any, z: Any = None, *, groups: Any = None) -> Certificate:
+    def certify(self, X: Any, z: Any = None, *, groups: Any = None) -> Any:
         """Re-issue the certificate on unweighted rows ``X`` (n, d) with labels ``z`` (n,) and ``groups`` (n,).
 
         It includes what only rows can show: the gate, EBBN without self pairs, a converged logistic probe.

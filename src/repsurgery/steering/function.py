@@ -1,5 +1,6 @@
 """`SteeringFunction`: maps and a gate, frozen together with their certificate."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -11,13 +12,17 @@ from numpy.typing import DTypeLike, NDArray
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
 from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
-from repsurgery.certificates import Certificate, EffectCertificate, Outcome, Verification
+from repsurgery.cards import Card, Shown
+from repsurgery.certificates import Outcome, Verification
+from repsurgery.certificates.kinds import AnyCertificate
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin, finite_strength
 from repsurgery.price import Price
+from repsurgery.steering.pretrained import Shareable, steering_at
+from repsurgery.steering.shown import function_card
 
 __all__ = ["EVERYBODY", "SteeringFunction"]
 
@@ -26,7 +31,7 @@ EVERYBODY = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SteeringFunction:
+class SteeringFunction(Shareable, Shown):
     """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
 
     Behind a `SoftGate` of strength t(h), s(h) = h + t(h) (map(h) − h) with the one map that there is.
@@ -38,7 +43,7 @@ class SteeringFunction:
     gate : Gate
     classes : tuple of labels
         Every concept known at fit; labels passed to a call must be among them.
-    certificate : Certificate, EffectCertificate or None
+    certificate : Certificate, ContinuousCertificate, EffectCertificate or None
     origin : Origin
         Model and site that the maps belong to, and their intended use there; see `with_origin`.
     price : Price or None
@@ -55,7 +60,7 @@ class SteeringFunction:
     maps: Mapping[Label | None, AffineMap]
     gate: Gate = field(default_factory=AlwaysGate)
     classes: tuple[Label, ...] = ()
-    certificate: Certificate | EffectCertificate | None = None
+    certificate: AnyCertificate | None = None
     origin: Origin = UNKNOWN
     price: Price | None = None
     outcome: Outcome | None = None
@@ -79,6 +84,30 @@ class SteeringFunction:
             raise ParameterError(f"outcome is a {type(self.outcome).__name__}; it must be an Outcome, or None.")
         _require_fitting(self)
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
+
+    @classmethod
+    def from_pretrained(
+        cls, place: str | os.PathLike[str], *, revision: str | None = None, token: str | bool | None = None
+    ) -> "SteeringFunction":
+        """Return the steering function in a folder of `save_pretrained`, or in a repository on the hub.
+
+        Parameters
+        ----------
+        place : path or str
+            A folder, or OWNER/NAME on the hub; a folder of that name comes first.
+        revision : str or None
+            Branch, tag or commit, for a repository; a commit makes sure that the file never changes.
+        token : str, bool or None
+            None is the token in HF_TOKEN or of the login.
+
+        Raises
+        ------
+        HubError
+            The hub cannot be reached, has no such repository, or refuses access.
+        FileFormatError
+            The file was altered, or is of another kind.
+        """
+        return steering_at(place, revision=revision, token=token)
 
     @property
     def dim(self) -> int:
@@ -245,9 +274,12 @@ class SteeringFunction:
         """
         return replace(self, outcome=outcome)
 
-    def sealed(self, certificate: Certificate | EffectCertificate) -> "SteeringFunction":
+    def sealed(self, certificate: AnyCertificate) -> "SteeringFunction":
         """Return this function with ``certificate``, which receives the digest of its maps and gate."""
         return replace(self, certificate=certificate.sealed(self.digest()))
+
+    def _card(self) -> Card:
+        return function_card(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         facts = (self.certificate, self.origin, self.price, self.outcome)

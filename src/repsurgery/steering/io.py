@@ -5,31 +5,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap
-from repsurgery.affine.maps import from_arrays
-from repsurgery.arrays import Label, check_integer
-from repsurgery.certificates.effect import certificate_from_dict
-from repsurgery.certificates.outcome import Outcome
-from repsurgery.errors import FileFormatError, LabelError, ParameterError, ShapeError
+from repsurgery.arrays import check_integer
+from repsurgery.errors import FileFormatError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.gates import Gate
 from repsurgery.gates.base import GATES
-from repsurgery.gates.rules import gate_from_arrays
-from repsurgery.moments import ClassMoments, Moments, by_class
+from repsurgery.moments import ClassMoments, CrossMoments, Moments, by_class, cross
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import check_shrinkage
-from repsurgery.origin import Origin
 from repsurgery.price import Fisher, fisher
-from repsurgery.price.price import price_from_parts, price_parts
+from repsurgery.steering import function_file
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import SteeringFunction
+from repsurgery.steering.places import find
 from repsurgery.steering.selection import known_label
 
 __all__ = ["load", "save"]
 
-Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments | Fisher
+Saveable = BaseSteering | SteeringFunction | AffineMap | Gate | Moments | ClassMoments | CrossMoments | Fisher
 
 
 def save(value: Saveable, path: str | os.PathLike[str]) -> None:
@@ -42,8 +37,15 @@ def save(value: Saveable, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a file that `save` wrote, as the same type, after checking version, digest, shapes and values."""
-    contents = read_file(path, kind=tuple(_READERS))
+    """Read a file that `save` wrote, as the same type, after checking version, digest, shapes and values.
+
+    Parameters
+    ----------
+    path : path or str
+        A file, or a folder of `save_pretrained`; as a string also "hub:OWNER/NAME", a repository on the hub, or a name
+        of the zoo, such as "courteous". A local file or folder comes first.
+    """
+    contents = read_file(find(path), kind=tuple(_READERS))
     return _READERS[contents.kind](contents)
 
 
@@ -51,6 +53,8 @@ def _to_contents(value: Saveable) -> Contents:
     match value:
         case ClassMoments():
             return by_class.to_contents(value)
+        case CrossMoments():
+            return cross.cross_to_contents(value)
         case Moments():
             return by_class.single_to_contents(value)
         case Fisher():
@@ -60,15 +64,7 @@ def _to_contents(value: Saveable) -> Contents:
         case Gate():
             return Contents("gate", {"kind": value.kind, "classes": list(value.classes)}, value.arrays())
         case SteeringFunction():
-            arrays, header = value.parts(saving=True)
-            certificate = value.certificate.to_dict() if value.certificate else None
-            # an unknown origin is not written, so that such files stay equal to those of earlier versions, bit for bit
-            origin = {"origin": known} if (known := value.origin.known()) else {}
-            priced, price = price_parts(value.price) if value.price else ({}, None)
-            arrays |= {f"price/{name}": array for name, array in priced.items()}
-            header |= {"price": price} if price else {}
-            header |= {"outcome": value.outcome.to_dict()} if value.outcome else {}
-            return Contents("steering-function", {**header, "certificate": certificate, **origin}, arrays)
+            return function_file.to_contents(value)
         case BaseSteering():
             return _estimator_to_contents(value)
     remedy = "its steering_" if hasattr(value, "steering_") else "a map, a gate, a steering function or moments"
@@ -76,7 +72,7 @@ def _to_contents(value: Saveable) -> Contents:
 
 
 def _estimator_to_contents(estimator: BaseSteering) -> Contents:
-    steering, moments = _to_contents(estimator.steering_), by_class.to_contents(estimator.moments_)
+    steering, moments = _to_contents(estimator.steering_), _to_contents(estimator.moments_)
     features = getattr(estimator, "feature_names_in_", None)
     named = {"estimator": type(estimator).__name__, **_module_of(type(estimator))}
     if _class_of(named) is not type(estimator):
@@ -88,6 +84,8 @@ def _estimator_to_contents(estimator: BaseSteering) -> Contents:
         "n_iter": getattr(estimator, "n_iter_", None),
         "steering": dict(steering.header),
         "moments": dict(moments.header),
+        # files of class moments stay equal to those of earlier versions
+        **({} if moments.kind == by_class.KIND else {"moments_kind": moments.kind}),
     }
     arrays = {f"steering/{k}": a for k, a in steering.arrays.items()}
     arrays |= {f"moments/{k}": a for k, a in moments.arrays.items()}
@@ -106,40 +104,18 @@ def _plain(name: str, param: Any) -> Any:
     return param
 
 
-@built_from("a map")
-def _map(contents: Contents) -> AffineMap:
-    return from_arrays(contents.header["kind"], dict(contents.arrays))
-
-
-@built_from("a gate")
-def _gate(contents: Contents) -> Gate:
-    return gate_from_arrays(contents.header["kind"], tuple(contents.header["classes"]), dict(contents.arrays))
-
-
-@built_from("a steering-function")
-def _steering(contents: Contents) -> SteeringFunction:
-    header = contents.header
-    maps: dict[Label | None, AffineMap] = {}
-    for i, entry in enumerate(header["maps"]):
-        maps[entry["label"]] = from_arrays(entry["kind"], _under(contents.arrays, f"map.{i}."))
-    if len(maps) < len(header["maps"]):
-        raise LabelError("Two of the maps serve the same class.")
-    gate = _gate(Contents("gate", header["gate"], _under(contents.arrays, "gate.")))
-    certificate = None if header["certificate"] is None else certificate_from_dict(header["certificate"])
-    origin = Origin.from_header(header.get("origin"))
-    price = price_from_parts(_under(contents.arrays, "price/"), header.get("price"))
-    outcome = None if header.get("outcome") is None else Outcome.from_dict(header["outcome"])
-    function = SteeringFunction(maps, gate, tuple(header["classes"]), certificate, origin, outcome=outcome)
-    return function.with_price(price)
-
-
 @built_from("an estimator")
 def _estimator(contents: Contents) -> BaseSteering:
     header, arrays = contents.header, contents.arrays
     estimator_class = _class_of(header)
-    moments = by_class.from_contents(Contents(by_class.KIND, header["moments"], _under(arrays, "moments/")))
-    steering = _steering(Contents("steering-function", header["steering"], _under(arrays, "steering/")))
-    if (steering.dim, steering.classes) != (moments.dim, tuple(moments.labels)):
+    kind = header.get("moments_kind", by_class.KIND)
+    if kind not in (by_class.KIND, cross.KIND):
+        raise FileFormatError(f"The file holds an estimator with moments of the kind {kind!r}; upgrade repsurgery.")
+    moments = _READERS[kind](Contents(kind, header["moments"], function_file.under(arrays, "moments/")))
+    steering = function_file.from_contents(
+        Contents(function_file.KIND, header["steering"], function_file.under(arrays, "steering/"))
+    )
+    if (steering.dim, steering.classes) != (moments.dim, tuple(getattr(moments, "labels", ()))):
         raise ShapeError("Its maps do not match its moments: width or classes differ.")
     params, features = dict(header["params"]), header["features"]
     if "gate" in params and params["gate"] is None:
@@ -201,16 +177,13 @@ def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
 _SAME_TYPE: Mapping[type, tuple[type, ...]] = {float: (float, int), int: (int, float)}
 
 
-def _under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
 _READERS: Mapping[str, Callable[[Contents], Any]] = {
     by_class.KIND: by_class.from_contents,
+    cross.KIND: cross.cross_from_contents,
     by_class.SINGLE: by_class.single_from_contents,
     fisher.KIND: fisher.from_contents,
     "estimator": _estimator,
-    "map": _map,
-    "gate": _gate,
-    "steering-function": _steering,
+    "map": function_file.map_from_contents,
+    "gate": function_file.gate_from_contents,
+    function_file.KIND: function_file.from_contents,
 }

@@ -6,16 +6,20 @@ import numpy as np
 from scipy import linalg
 
 from repsurgery.affine import LowRank
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, Matrix, Rows, check_weights
 from repsurgery.certificates.certificate import Claim, Population
+from repsurgery.certificates.continuous import issue_continuous
 from repsurgery.certificates.from_moments import Method, Solution
+from repsurgery.concepts import check_concept_type
+from repsurgery.gates import AlwaysGate
 from repsurgery.linalg.transport import Range
 from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
-from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments import ClassMoments, CrossMoments, Moments
 from repsurgery.moments.moments import Precision
-from repsurgery.moments.shrinkage import FitRows, Shrinkage, shrink, shrunk_covariance
+from repsurgery.moments.shrinkage import FitRows, Shrinkage, check_shrinkage, shrink, shrunk_covariance
+from repsurgery.steering.advice import warn_of_gain
 from repsurgery.steering.base import METHODS, BaseSteering
-from repsurgery.steering.function import EVERYBODY
+from repsurgery.steering.function import EVERYBODY, SteeringFunction
 
 __all__ = ["LEACE"]
 
@@ -27,8 +31,14 @@ class LEACE(BaseSteering):
     g(h) = h − Σ^½ P Σ^-½ (h − μ), with P the orthogonal projector on the whitened class-mean differences
     (Belrose et al. 2023). One map for every vector; no labels are needed to apply it.
 
+    A continuous concept, such as a rating, has no classes: P projects on its whitened covariance with the vectors, and
+    afterwards no affine probe predicts it better in squared loss than its mean does.
+
     Parameters
     ----------
+    concept_type : {"classes", "continuous"}
+        Whether the concept is a label of each row, or one or more numbers: (n,) or (n, k). Numbers are never taken as
+        continuous unless this says so; `quantile_bins` makes classes of them instead.
     shrinkage : {"none", "ridge", "relative-ridge", "oas", "ledoit-wolf"}
         How the total covariance is regularised before it is inverted. Erasure stays exact; only its cost grows.
     ridge : float
@@ -39,9 +49,10 @@ class LEACE(BaseSteering):
     Attributes
     ----------
     map_ : LowRank
-        Differs from the identity by rank k − 1 at most.
-    certificate_ : Certificate
+        Differs from the identity by rank k − 1 at most; for a continuous concept of k columns, by rank k.
+    certificate_ : Certificate or ContinuousCertificate
         ``cost`` is over all rows.
+    moments_ : ClassMoments or CrossMoments
 
     Guarantees
     ----------
@@ -50,6 +61,8 @@ class LEACE(BaseSteering):
     test_fifteen_rows_in_two_hundred_thousand_are_erased).
     The overall mean does not move and the map is idempotent (test_leace_is_a_projection_that_keeps_the_mean).
     No affine map that equalises the means is cheaper (test_cost_attains_the_stated_optimum).
+    A continuous concept has no covariance with the erased vectors, and the map is that of the authors' own library
+    (test_a_continuous_concept_is_erased_as_the_authors_erase_it).
 
     Examples
     --------
@@ -58,23 +71,67 @@ class LEACE(BaseSteering):
     >>> erased = rs.LEACE().fit(X, z).transform(X)
     >>> bool(np.allclose(erased[:2].mean(axis=0), erased[2:].mean(axis=0)))
     True
+    >>> rated = rs.LEACE(concept_type="continuous").fit(X, [1.5, 2.0, 3.5, 4.5])
+    >>> rated.certificate_.r2_after
+    (0.0,)
     """
 
     claims: ClassVar[tuple[Claim, ...]] = ("means",)
     population: ClassVar[Population] = "all"
 
-    def __init__(self, *, shrinkage: str = "none", ridge: float = 1e-5, precision: Precision = "float64") -> None:
+    def __init__(
+        self,
+        *,
+        concept_type: str = "classes",
+        shrinkage: str = "none",
+        ridge: float = 1e-5,
+        precision: Precision = "float64",
+    ) -> None:
+        self.concept_type = concept_type
         self.shrinkage = shrinkage
         self.ridge = ridge
         self.precision = precision
 
     def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         total = moments.total
-        s = shrink(self.shrinkage, self.ridge, total, rows)
         gaps = np.stack([m.mean - total.mean for m in moments.values()], axis=1)
+        return self._method(), {EVERYBODY: self._erasing(gaps, total, rows)}
+
+    def _erasing(self, gaps: Matrix, total: Moments, rows: FitRows | None) -> Solution:
+        """Return the cheapest map after which no direction of ``gaps`` (d, k) is left."""
+        s = shrink(self.shrinkage, self.ridge, total, rows)
         left, right = erasing_directions(gaps, total, whiten(total, s))
         m = LowRank(-left, right, left @ (right @ total.mean))
-        return self._method(), {EVERYBODY: Solution(m, float(np.square(left).sum()))}
+        return Solution(m, float(np.square(left).sum()))
+
+    def _kind_of_moments(self) -> type[ClassMoments] | type[CrossMoments]:
+        check_concept_type(self.concept_type)
+        return CrossMoments if self.concept_type == "continuous" else ClassMoments
+
+    def _count(self, X: Rows, z: Any, sample_weight: Any, groups: Any) -> tuple[Any, FitRows]:
+        if self._kind_of_moments() is ClassMoments:
+            return super()._count(X, z, sample_weight, groups)
+        moments = CrossMoments.of(X, z, sample_weight=sample_weight, precision=self.precision, groups=groups)
+        weights = check_weights(sample_weight, len(X), caller="LEACE")
+        return moments, FitRows(X, np.zeros(len(X), dtype=np.intp), [0], weights)
+
+    def _steering_for(self, moments: ClassMoments | CrossMoments, rows: FitRows | None) -> SteeringFunction:
+        if isinstance(moments, ClassMoments):
+            return super()._steering_for(moments, rows)
+        check_shrinkage(self.shrinkage, self.ridge)
+        for part in (moments.rows, moments.concept):
+            part.require_scale()
+        solution = self._erasing(moments.standardised(), moments.rows, rows)
+        certificate = issue_continuous(self._method(), moments, solution.map, solution.optimal_cost)
+        warn_of_gain(certificate.method, certificate.gain, "'oas'")
+        return SteeringFunction({EVERYBODY: solution.map}, AlwaysGate()).sealed(certificate)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The concept labels, sorted; a continuous concept has none."""
+        if isinstance(getattr(self, "moments_", None), CrossMoments):
+            raise AttributeError("A continuous concept has no classes.")
+        return super().classes_
 
 
 def whiten(m: Moments, s: Shrinkage) -> Whitening:

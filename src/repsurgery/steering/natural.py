@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import linalg
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from repsurgery.affine import Translation
 from repsurgery.arrays import Matrix, Rows, Vector, check_integer, check_labels, check_rows, require_finite
+from repsurgery.cards import Card
 from repsurgery.certificates import EffectCertificate
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.linalg.spectrum import rank_tolerance
@@ -19,11 +19,12 @@ from repsurgery.origin import Origin, finite_strength
 from repsurgery.price import Fisher
 from repsurgery.price.fisher import check_budget
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
+from repsurgery.steering.shown import ShownEstimator
 
 __all__ = ["NaturalSteering"]
 
 
-class NaturalSteering(BaseEstimator):
+class NaturalSteering(ShownEstimator):
     """The shift that lowers the expected credit most at a given price: δ ∝ −(F + λ tr(F)/d · I)⁻¹ g.
 
     It is fitted from the gradients that `lm.credit_gradients` returns and the matrix that `lm.fisher` returns, rather
@@ -134,6 +135,9 @@ class NaturalSteering(BaseEstimator):
         certificate = self.steering_.certificate
         assert isinstance(certificate, EffectCertificate)
         return certificate
+
+    def _learned(self) -> Card | None:
+        return self.steering_._card() if hasattr(self, "steering_") else None
 
     @property
     def origin(self) -> Origin:
