@@ -1,10 +1,11 @@
 import json
 import sys
+import warnings
 
 import pytest
 
 from repsurgery.datasets import LabelledTexts, read_study, read_table
-from repsurgery.errors import DataError, LabelError, MissingExtraError, ParameterError
+from repsurgery.errors import DataError, LabelError, MissingExtraError, ParameterError, TableWarning
 
 TEXTS, LABELS = ("Go, away.", 'She said "hello".', "Grüße aus Köln"), ("rude", "kind", "kind")
 
@@ -65,7 +66,14 @@ def test_white_space_around_texts_labels_and_headings_is_dropped(tmp_path):
         ("t.csv", b'text,label\n"open,kind\n', DataError, "line 2: .*Correct the quoting"),
         ("t.csv", b"text,label\n", DataError, "holds no rows"),
         ("t.csv", b"", DataError, "found: none"),
-        ("t.csv", b"text,label\nfine,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is not UTF-8"),
+        # bytes that are UTF-8 elsewhere in the file, bytes that Windows-1252 does not define, and no text at all
+        ("t.csv", b"text,label\nGr\xc3\xbc\xc3\x9fe,kind\ncaf\xe9,kind\n", DataError, "line 3: byte 27 is not UTF-8"),
+        ("t.csv", b"text,label\nfine,kind\ncaf\x81,kind\n", DataError, "line 3: byte 24 is not UTF-8. Save"),
+        ("t.csv", b"text,label\nfine,k\0nd\ncaf\xe9,kind\n", DataError, "line 3: byte 24 is not UTF-8. Save"),
+        ("t.csv", b"\xff\xfet\0e", DataError, "is not UTF-16. Save the file as UTF-8"),
+        ("t.jsonl", b'{"text": "caf\xe9", "label": "b"}', DataError, "line 1: byte 13 is not UTF-8. Save"),
+        ("t.csv", b"a;b;c\n1;2;3\n", DataError, "no column 'text' and 'label'; found: a, b, c"),
+        ("t.csv", b"text,label\nfine,0,5\n", DataError, "line 2: more cells than columns. Quote or remove separators"),
         ("t.jsonl", b'{"text": "a", "label": "b"}\n{oops\n', DataError, "line 2: .*one JSON object per line"),
         ("t.jsonl", b"[1]\n", DataError, "line 1: a list"),
         ("t.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}\n', LabelError, "line 2: the column 'label' is empty"),
@@ -96,6 +104,48 @@ def test_an_unusable_table_says_where_and_what_to_do(tmp_path, name, content, er
     (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=message):
         read_table(tmp_path / name)
+
+
+EXCEL = {
+    "semicolons": (";", "utf-8", "separated by semicolons"),
+    "tabs": ("\t", "utf-8-sig", "separated by tabs"),
+    "Windows-1252": (",", "cp1252", "in Windows-1252"),
+    "both": (";", "cp1252", "in Windows-1252 and separated by semicolons"),
+    "UTF-16": (",", "utf-16", None),
+}
+
+
+@pytest.mark.parametrize("form", EXCEL)
+def test_every_form_of_excel_gives_the_same_cells(tmp_path, form):
+    separator, encoding, said = EXCEL[form]
+    cells = [["id", "text", "label"], ["1", 'Grüße – sie sagte ""hallo""', "very kind"], ["2", "a; b, c\td", "0,5"]]
+    lines = [separator.join(f'"{cell}"' for cell in row) for row in cells]
+    (tmp_path / "t.csv").write_bytes("\r\n".join(lines).encode(encoding))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        table = read_table(tmp_path / "t.csv")
+    assert table.texts == ('Grüße – sie sagte "hallo"', "a; b, c\td") and table.labels == ("very kind", "0,5")
+    assert [str(one.message) for one in told] == (
+        [f"{tmp_path / 't.csv'} was read as a table {said}. If this is wrong, save it as UTF-8 with commas."]
+        if said
+        else []
+    )
+
+
+def test_commas_win_where_they_give_the_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label,a;b\nx,y,z\n")
+    assert read_table(tmp_path / "t.csv").texts == ("x",)
+
+
+def test_a_first_line_may_state_the_separator(tmp_path):
+    (tmp_path / "t.csv").write_text("sep=|\ntext|label\nx|y\n")
+    assert read_table(tmp_path / "t.csv").labels == ("y",)
+
+
+def test_labels_that_become_equal_are_told(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na,very kind \nb,very kind\nc, rude\n")
+    with pytest.warns(TableWarning, match="different spellings became 'very kind'."):
+        assert read_table(tmp_path / "t.csv").labels == ("very kind", "very kind", "rude")
 
 
 def test_a_missing_file_is_an_error(tmp_path):

@@ -1,4 +1,5 @@
 import functools
+import json
 import subprocess
 import sys
 
@@ -263,6 +264,9 @@ def test_the_command_runs_the_harness(folder, monkeypatch):
         progress=False,
     )["gated"]
     assert f"|{record.word_perplexity:7.4f}|" in result.stdout
+    words_of_both = ["lm-eval", "run", *words, "--metadata", f"data_dir={folder}", "--limit", "2"]
+    document = json.loads(CliRunner().invoke(app, ["--json", *words_of_both]).stdout)
+    assert document["results"]["wikitext2_local"]["word_perplexity,none"] == pytest.approx(record.word_perplexity)
     missing = CliRunner().invoke(app, ["lm-eval", "run", *words[:3], "steering=no.file", *words[4:]])
     assert missing.exit_code == 1
     assert "no.file does not exist" in missing.stderr

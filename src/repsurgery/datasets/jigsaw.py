@@ -8,7 +8,8 @@ from pathlib import Path
 
 from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
-from repsurgery.datasets.rows import decoded, numbered_rows, text_of
+from repsurgery.datasets.rows import numbered_rows, text_of
+from repsurgery.datasets.spreadsheets import decoded
 from repsurgery.errors import DataError, LabelError
 
 __all__ = ["load_jigsaw"]

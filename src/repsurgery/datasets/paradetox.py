@@ -7,7 +7,8 @@ from pathlib import Path
 
 from repsurgery.datasets.folder import ORIGINS, fetch, file_in, present_folder
 from repsurgery.datasets.records import LabelledTexts
-from repsurgery.datasets.rows import decoded, require_distinct
+from repsurgery.datasets.rows import require_distinct
+from repsurgery.datasets.spreadsheets import decoded
 from repsurgery.errors import DataError
 
 __all__ = ["load_paradetox", "load_paradetox_pairs"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from repsurgery.datasets.folder import data_folder, require_file
 from repsurgery.datasets.records import ConceptTexts
-from repsurgery.datasets.rows import decoded, read_rows
+from repsurgery.datasets.rows import read_rows
+from repsurgery.datasets.spreadsheets import decoded
 from repsurgery.errors import DataError, LabelError
 
 __all__ = ["gender_of", "load_gap", "load_winobias"]

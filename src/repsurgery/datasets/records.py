@@ -25,6 +25,8 @@ class LabelledTexts:
         The n labels; none is empty.
     name, source, licence : str
         The name of the texts, their source, and their terms of use.
+    cautions : tuple of str
+        Sentences about limits of the data, such as rows that were left out, that reports repeat.
 
     Attributes
     ----------
@@ -37,6 +39,7 @@ class LabelledTexts:
     name: str
     source: str
     licence: str = "unknown"
+    cautions: tuple[str, ...] = ()
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:

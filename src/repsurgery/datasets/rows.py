@@ -3,19 +3,20 @@
 import csv
 import io
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from repsurgery.errors import DataError, LabelError, MissingExtraError
+from repsurgery.datasets.spreadsheets import decoded, separated_text
+from repsurgery.errors import DataError, LabelError, MissingExtraError, TableWarning
 
 __all__ = [
     "ENDINGS",
     "SPLITS",
     "Numbered",
     "Placed",
-    "decoded",
     "distinct_keys",
     "numbered_rows",
     "read_rows",
@@ -35,7 +36,9 @@ SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
 """The split of a file by its name up to the first hyphen or dot."""
 
 
-def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[Placed]:
+def read_rows(
+    file: Path, columns: tuple[str, ...], *, remedy: str, dropped: list[str] | None = None
+) -> Iterator[Placed]:
     """Yield place and cells of every row: the text first, then its labels, all stripped of white space.
 
     Parameters
@@ -46,19 +49,43 @@ def read_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> Iterator[
         The column of the text, then those of its labels; no cell may be empty.
     remedy : str
         What to do if a column is missing, for the error message.
+    dropped : list or None
+        Rows with an empty cell are left out, and their places appended here; None raises an error instead.
+
+    Warns
+    -----
+    TableWarning
+        Labels that differ in surrounding white space alone became one label.
     """
+    spellings: dict[tuple[str, str], set[str]] = {}
     for place, row in numbered_rows(file, columns, remedy=remedy):
-        cells = tuple(text_of(file, place, row, column).strip() for column in columns)
+        written = [text_of(file, place, row, column) for column in columns]
+        cells = tuple(cell.strip() for cell in written)
+        if dropped is not None and not all(cells):
+            dropped.append(place)
+            continue
+        for column, cell, label in zip(columns[1:], written[1:], cells[1:], strict=True):
+            spellings.setdefault((column, label), set()).add(cell)
         if not cells[0]:
             raise DataError(f"{file}, {place}: the column '{columns[0]}' is empty. Remove the row.")
         if not all(cells):
             empty = columns[cells.index("")]
             raise LabelError(f"{file}, {place}: the column '{empty}' is empty. Label the row, or remove it.")
         yield place, cells
+    merged = [f"'{label}'" for (_, label), written_as in spellings.items() if len(written_as) > 1]
+    if merged:
+        warnings.warn(
+            f"{file}: white space around labels was removed, so that different spellings became {', '.join(merged)}.",
+            TableWarning,
+            stacklevel=2,
+        )
 
 
 def numbered_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> list[Numbered]:
-    """Return place and row of every row, values unchanged; Parquet rows have ``columns`` alone, others all columns."""
+    """Return place and row of every row, values unchanged.
+
+    Rows of a Parquet file have ``columns`` alone if any are named; all other rows have all columns.
+    """
     if not file.is_file():
         raise DataError(f"There is no file {file}. Pass a table of texts: {', '.join(ENDINGS)}.")
     if file.suffix.lower() not in ENDINGS:
@@ -128,18 +155,10 @@ def _require_columns(file: Path, header: Iterable[str], needed: tuple[str, ...],
         raise DataError(f"{file} has no column {' and '.join(missing)}; found: {', '.join(names) or 'none'}. {remedy}")
 
 
-def decoded(file: Path, *, remedy: str = "Save the file as UTF-8.") -> str:
-    """Return the text of a UTF-8 file, without a byte order mark."""
-    data = file.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise DataError(f"{file}, line {line}: byte {error.start} is not UTF-8. {remedy}") from error
-
-
 def _csv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
-    return _separated(file, needed, remedy, csv.DictReader(io.StringIO(decoded(file), newline=""), strict=True))
+    text, separator = separated_text(file, needed)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    return _separated(file, needed, remedy, reader)
 
 
 def _tsv(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbered]:
@@ -191,7 +210,7 @@ def _parquet(file: Path, needed: tuple[str, ...], remedy: str) -> Iterable[Numbe
     try:
         with pyarrow.parquet.ParquetFile(file) as table:
             _require_columns(file, table.schema_arrow.names, needed, remedy)
-            rows = table.read(columns=list(needed)).to_pylist()
+            rows = table.read(columns=list(needed) or None).to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file} cannot be read as Parquet ({error}). Write it again.") from error
     return [(f"row {number}", row) for number, row in enumerate(rows)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from repsurgery.datasets.documents import Documents
 from repsurgery.datasets.folder import present_folder, require_file
-from repsurgery.datasets.rows import decoded
+from repsurgery.datasets.spreadsheets import decoded
 from repsurgery.errors import DataError, MissingExtraError
 
 __all__ = ["load_wikitext2", "split_documents"]

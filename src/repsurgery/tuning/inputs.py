@@ -20,9 +20,10 @@ from repsurgery.datasets import (
 from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
 from repsurgery.errors import ParameterError
+from repsurgery.lm.chat import as_text, is_conversation
 from repsurgery.lm.price.shifts import require_decoder
 from repsurgery.lm.sites.names import resolve_site, site_names
-from repsurgery.workflows.on_policy import read_prompts
+from repsurgery.workflows.prompts import in_chat, read_prompts
 
 __all__ = ["Prompts", "Texts", "choose_sites", "find_documents", "find_prompts", "find_texts"]
 
@@ -59,8 +60,8 @@ def find_texts(texts: Any, *, text: str = "text", label: str = "label") -> Texts
     return Texts(found, {"path": path, "name": name, "text": text, "label": label, "digest": found.digest})
 
 
-def find_prompts(prompts: Any) -> Prompts:
-    """Return the lines of a file, the embedded prompts "provoking", or given prompts."""
+def find_prompts(prompts: Any, *, chat: bool = False) -> Prompts:
+    """Return the lines of a file, the embedded prompts "provoking", or given prompts; see `tune`."""
     path, name = None, None
     if prompts is None:
         raise ParameterError(
@@ -68,14 +69,16 @@ def find_prompts(prompts: Any) -> Prompts:
             f"{PROVOKING!r} for those of this package."
         )
     if not isinstance(prompts, str | os.PathLike):
-        found = tuple(prompts)
+        found = tuple(as_text(prompt) if is_conversation(prompt) else prompt for prompt in prompts)
     elif os.fspath(prompts) == PROVOKING:
         found, name = load_provoking_prompts(), PROVOKING
     else:
         found, path = tuple(read_prompts(prompts)), str(Path(prompts).absolute())
     if not all(isinstance(prompt, str) for prompt in found):
-        raise ParameterError("prompts must be texts: a list of strings, or the name of a file.")
-    return Prompts(found, {"path": path, "name": name, "digest": digest(list(found))})
+        raise ParameterError("prompts must be texts or conversations: a list of them, or the name of a file.")
+    found = tuple(in_chat(found)) if chat else found
+    place = {"path": path, "name": name, "digest": digest(list(found))}
+    return Prompts(found, {**place, "chat": True} if chat else place)
 
 
 def find_documents(wikitext: float | None, data_dir: str | os.PathLike[str] | None) -> tuple[Documents | None, str]:

@@ -2,12 +2,15 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from repsurgery.errors import DataError, ParameterError
+from repsurgery.lm.batching import check_texts
+from repsurgery.lm.chat import ChatText
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["PromptSplit", "split_prompts"]
@@ -40,6 +43,12 @@ class PromptSplit:
     search: tuple[str, ...]
     confirmation: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    def read_by(self, tokenizer: Any) -> "PromptSplit":
+        """Return the same prompts, with conversations as the chat template of ``tokenizer`` writes them."""
+        parts = ("writing", "search", "confirmation")
+        read = {part: check_texts(getattr(self, part), caller="tune", tokenizer=tokenizer) for part in parts}
+        return replace(self, **{part: tuple(texts) for part, texts in read.items()})
 
     @property
     def folds(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -95,6 +104,8 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
 
 
 def _plain(text: str) -> str:
+    if isinstance(text, ChatText):
+        text = " ".join(message["content"] for message in text.messages)
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 

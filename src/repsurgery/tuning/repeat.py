@@ -9,6 +9,7 @@ from repsurgery import lm
 from repsurgery.certificates.outcome import Outcome
 from repsurgery.errors import IdentityWarning, ParameterError
 from repsurgery.lm.twins import one_thread_each, twins
+from repsurgery.origin import IN_CHAT
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.evidence import gather
 from repsurgery.tuning.forms import fitted_function
@@ -16,6 +17,7 @@ from repsurgery.tuning.inputs import choose_sites, find_prompts, find_texts
 from repsurgery.tuning.judges import judges_of
 from repsurgery.tuning.lock import Lock, candidate_of, plan_of, require_same
 from repsurgery.tuning.prompts import split_prompts
+from repsurgery.workflows.prompts import speaks_in_chat
 
 __all__ = ["repeat"]
 
@@ -27,6 +29,7 @@ def repeat(
     scorer: Any,
     work: Path,
     *,
+    device: str | None = None,
     progress: bool,
     announce: Callable[[str], None],
 ) -> SteeringFunction:
@@ -38,6 +41,8 @@ def repeat(
         See `read_lock`.
     texts, prompts, scorer
         Where the lock does not say how to find them, or they have moved; otherwise None.
+    device : str or None
+        See `lm.load`; the dtype is that of the lock.
 
     Warns
     -----
@@ -53,7 +58,7 @@ def repeat(
     place = lock["texts"]
     columns = {} if place is None else {name: place[name] for name in ("text", "label")}
     found_texts = find_texts(_given(texts, place), **columns)
-    found_prompts = find_prompts(_given(prompts, lock["prompts"]))
+    found_prompts = find_prompts(_given(prompts, lock["prompts"]), chat=lock["prompts"].get("chat", False))
     if found_texts is None and place is not None:
         raise ParameterError("The texts of the lock were not in a file, so that it cannot find them. Pass texts.")
     if found_texts is not None and place is not None:
@@ -63,10 +68,11 @@ def repeat(
     split = split_prompts(found_prompts.prompts, () if corpus is None else corpus.texts, plan, seed=seed)
     with one_thread_each():
         announce(f"model: {lock['model']}")
-        network, tokenizer = lm.load(lock["model"])
-        origin = lm.origin_of(
-            network, site=candidate.site, strength=lock["strength"], positions="all", data=lock["prompts"]["digest"]
-        )
+        network, tokenizer = lm.load(lock["model"], device=device, dtype=lock.get("dtype"))
+        split = split.read_by(tokenizer)
+        used = {"strength": lock["strength"], "positions": "all", "data": lock["prompts"]["digest"]}
+        used |= {"pooling": f"generated{IN_CHAT}"} if speaks_in_chat(found_prompts.prompts) else {}
+        origin = lm.origin_of(network, site=candidate.site, **used)
         require_same("weights of the model", str(origin.fingerprint), lock["fingerprint"])
         judges = judges_of(
             corpus, scorer or lock["scorer"], (), source=lock["source"], target=lock["target"], seed=seed

@@ -32,7 +32,10 @@ class Request:
     source: str
     target: str
     prompts: Any
+    chat: bool
     model: str
+    device: str | None
+    dtype: str | None
     budget: Budget
     scorer: Any
     others: tuple[str, ...]

@@ -11,8 +11,10 @@ from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning
 from repsurgery.lm.batching import encode
 from repsurgery.lm.load.folder import cache_root
+from repsurgery.lm.load.models import check_loading
+from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.twins import one_thread_each, twins
-from repsurgery.origin import Origin
+from repsurgery.origin import IN_CHAT, Origin
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.bench import Bench
 from repsurgery.tuning.confirm import Confirmed
@@ -24,6 +26,7 @@ from repsurgery.tuning.race import Raced
 from repsurgery.tuning.record import outcome_of, record_of
 from repsurgery.tuning.request import Request
 from repsurgery.tuning.search import Search
+from repsurgery.workflows.prompts import speaks_in_chat
 
 __all__ = ["run", "work_folder"]
 
@@ -36,7 +39,9 @@ def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
 def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
     """Return the confirmed steering, the record and the lock; texts and prompts are checked before the model runs."""
     r = request
-    texts, prompts = find_texts(r.texts, text=r.columns[0], label=r.columns[1]), find_prompts(r.prompts)
+    check_loading(r.device, r.dtype)  # before the judge is trained, and the sites too
+    check_places(r.model, [(site, None) for site in r.sites or ()])
+    texts, prompts = find_texts(r.texts, text=r.columns[0], label=r.columns[1]), find_prompts(r.prompts, chat=r.chat)
     corpus = None if texts is None else texts.texts
     split = split_prompts(prompts.prompts, () if corpus is None else corpus.texts, r.plan, seed=r.seed)
     documents, note = find_documents(r.budget.wikitext, r.data_dir)
@@ -47,7 +52,8 @@ def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
         if judges.facts["auc"] is not None:
             r.announce(f"judge: {judges.facts['name']}, AUC {judges.facts['auc']:.3f} on texts that it never saw")
         r.announce(f"model: {r.model}")
-        network, tokenizer = lm.load(r.model)
+        network, tokenizer = lm.load(r.model, device=r.device, dtype=r.dtype)
+        split = split.read_by(tokenizer)
         sites = choose_sites(network, r.plan.depths, r.sites)
         # a prompt that is too long is found before anything is written
         every = [*split.writing, *split.search, *split.confirmation]
@@ -60,6 +66,7 @@ def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
         best = search.choose()
         confirmed = search.confirm(best)
         used = {"strength": confirmed.placed.strength, "positions": "all", "data": prompts.place["digest"]}
+        used |= {"pooling": f"generated{IN_CHAT}"} if speaks_in_chat(prompts.prompts) else {}
         origin = lm.origin_of(network, site=best.placed.site, **used)
     steering = best.form.function.with_origin(origin).with_outcome(outcome_of(search, confirmed))
     lock = _lock(r, search, best, confirmed, origin, texts, prompts)
@@ -84,5 +91,6 @@ def _lock(
         **{"plan": r.plan.to_dict(), "sites": list(search.sites), "seed": r.seed},
         **{"kl": r.budget.kl, "wikitext": r.budget.wikitext, "candidate": asdict(best.form.candidate)},
         **{"strength": confirmed.placed.strength, "digest": best.form.function.digest()},
+        **({} if r.dtype is None else {"dtype": r.dtype}),
         "outcome": outcome_of(search, confirmed).to_dict(),
     }

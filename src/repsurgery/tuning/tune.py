@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import repsurgery as rs
+from repsurgery.cards import Card, Shown
+from repsurgery.errors import SurgeryError
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.lock import Lock, lock_path, read_lock, write_lock
 from repsurgery.tuning.plan import Budget, Effort, Measure, Plan, plan_of_effort
 from repsurgery.tuning.request import Request, check_minutes
+from repsurgery.tuning.shown import tuned_card
 
 __all__ = ["Tuned", "tune"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tuned:
+class Tuned(Shown):
     """What `tune` returns.
 
     Attributes
@@ -34,6 +37,25 @@ class Tuned:
     steering: SteeringFunction
     record: Mapping[str, Any] | None
     lock: Lock
+
+    def _card(self) -> Card:
+        return tuned_card(self)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw effect against price of every measured candidate, with the Pareto front, and return the axes.
+
+        Parameters
+        ----------
+        ax : Axes of matplotlib, or None
+            None makes a new figure. Drawing needs ``pip install 'repsurgery[report]'``.
+        """
+        if self.record is None:
+            raise SurgeryError(
+                "A lock made this steering again, so nothing was measured to draw. Tune it without a lock."
+            )
+        from repsurgery.studies.tuned.plot import draw_front
+
+        return draw_front(self.record, ax)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the steering to ``path`` and its lock beside it, and return the path of the lock.
@@ -52,7 +74,10 @@ def tune(
     source: str = "source",
     target: str = "target",
     prompts: Any = None,
+    chat: bool = False,
     model: str = "smollm2-135m",
+    device: str | None = None,
+    dtype: str | None = None,
     kl: float = 0.1,
     wikitext: float | None = None,
     scorer: Any = None,
@@ -84,9 +109,12 @@ def tune(
         A table with a text and a label in each row, see `read_table`; None with a scorer.
     source, target : str
         The labels to steer from and to.
-    prompts : path, "provoking" or sequence of str
-        A text file with one prompt on each line, or the prompts.
-    model : str
+    prompts : path, "provoking" or sequence of str or conversations
+        A text file with one prompt on each line, a .jsonl file with messages on each line, or the prompts.
+    chat : bool
+        Take a prompt that is a plain text as a user's message, which the model answers through its chat template. The
+        labelled texts stay plain.
+    model, device, dtype
         See `lm.load`.
     kl : float
         The highest price: KL(base ‖ steered) in nats per token, over the base's own continuations.
@@ -133,20 +161,25 @@ def tune(
     """
     began = time.monotonic()
     # torch is needed from here on, and not to know the name
+    import repsurgery.lm  # noqa: F401 - where torch is missing, this says what to install
     from repsurgery.tuning.repeat import repeat
     from repsurgery.tuning.run import run, work_folder
 
     work = work_folder(work_dir)
     if lock is not None:
         stored = read_lock(lock)
-        return Tuned(repeat(stored, texts, prompts, scorer, work, progress=progress, announce=announce), None, stored)
+        how: dict[str, Any] = {"device": device, "progress": progress, "announce": announce}
+        return Tuned(repeat(stored, texts, prompts, scorer, work, **how), None, stored)
     request = Request(
         texts=texts,
         columns=(text, label),
         source=source,
         target=target,
         prompts=prompts,
+        chat=chat,
         model=model,
+        device=device,
+        dtype=dtype,
         budget=Budget(kl, wikitext),
         scorer=scorer,
         others=tuple(others),

@@ -10,9 +10,12 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.arrays import Rows
 from repsurgery.gates import AlwaysGate, SoftGate
+from repsurgery.lm.chat import ChatText, Conversation, as_text
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.lm.steer.early import check_places
 from repsurgery.steering.function import EVERYBODY
+from repsurgery.workflows.prompts import speaks_in_chat
 from repsurgery.workflows.steerings import Opened, recognised
 
 __all__ = ["Compared", "Comparison", "SteeredSteps", "compare", "steered_steps"]
@@ -85,9 +88,11 @@ class Comparison:
 
 def compare(
     steerings: Sequence[Opened],
-    prompts: Sequence[str],
+    prompts: Sequence[str | Conversation],
     *,
     model: str = DEFAULT_MODEL,
+    device: str | None = None,
+    dtype: str | None = None,
     progress: bool = True,
     **sampling: Any,
 ) -> Comparison:
@@ -97,8 +102,8 @@ def compare(
     ----------
     steerings : sequence of Opened
         See `open_steerings`; each steers alone.
-    prompts : sequence of str
-    model : str
+    prompts : sequence of str or conversations
+    model, device, dtype
         See `lm.load`.
     progress : bool
     **sampling
@@ -107,21 +112,31 @@ def compare(
     Warns
     -----
     OriginWarning
-        A steering was fitted at another site, or on a model with other weights.
+        A steering was fitted at another site, on a model with other weights, or in a chat and is used without one, or
+        the other way round.
     """
-    network, tokenizer = lm.load(model)
+    for one in steerings:
+        one.warn_about_chat(chat=speaks_in_chat(prompts))
+    check_places(model, [(one.site, one.function.dim) for one in steerings])
+    network, tokenizer = lm.load(model, device=device, dtype=dtype)
 
     def written(steering: Any) -> list[Generation]:
         return lm.generate(network, tokenizer, prompts, steering=steering, progress=progress, **sampling)
 
     opened = recognised(steerings, network)
     columns = [written(None), *(written(one.steering) for one in opened)]
-    rows = [Compared(row[0].prompt, row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)]
+    rows = [
+        Compared(_shown(row[0].prompt), row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)
+    ]
     steps = [
         steered_steps(network, tokenizer, column, one, progress=progress)
         for one, column in zip(opened, columns[1:], strict=True)
     ]
     return Comparison(rows, steps)
+
+
+def _shown(prompt: str) -> str:
+    return as_text(prompt.messages) if isinstance(prompt, ChatText) else prompt
 
 
 def steered_steps(

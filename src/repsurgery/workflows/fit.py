@@ -8,17 +8,21 @@ from typing import Any
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.arrays import Label
-from repsurgery.datasets import read_table
+from repsurgery.datasets.held_out import check_share
 from repsurgery.errors import ParameterError
 from repsurgery.files import digest_of
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.lm.read.states import Pooling
+from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.moments.by_class import to_contents
 from repsurgery.moments.shrinkage import check_shrinkage
+from repsurgery.origin import IN_CHAT
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
+from repsurgery.workflows.prompts import read_texts
+from repsurgery.workflows.ratings import as_numbers, binned, require_classes, split_ratings
 from repsurgery.workflows.support import support_notes
 
 __all__ = ["FitResult", "fit_moments", "fit_table", "make_estimator"]
@@ -48,11 +52,16 @@ def fit_table(
     method: str = "mimic",
     text: str = "text",
     label: str = "label",
+    chat: bool = False,
+    prompt: str | None = None,
     model: str = DEFAULT_MODEL,
+    device: str | None = None,
+    dtype: str | None = None,
     site: str = "final",
     pooling: Pooling = "last",
     max_length: int | None = None,
     params: Mapping[str, Any] | None = None,
+    bins: int | None = None,
     strength: float | None = None,
     positions: Positions | None = None,
     licence: str | None = None,
@@ -71,7 +80,9 @@ def fit_table(
         The file and the names of its two columns; see `read_table`.
     method : str
         A name of `repsurgery.steering.base.METHODS`.
-    model : str
+    chat, prompt
+        Read the texts through the model's chat template, and the column of the user's messages; see `read_texts`.
+    model, device, dtype
         See `lm.load`.
     site, pooling, max_length
         See `lm.extract`. With ``pooling="all"`` every token is a row and only moments are computed, so that gates and
@@ -79,6 +90,9 @@ def fit_table(
     params : mapping of str to value, or None
         Parameters of the estimator: source, target, gate, shrinkage, ridge, alpha. A method with a target needs
         ``target``. Without ``shrinkage``, MiMiC pools covariances as far as the texts do not support one per class.
+        ``concept_type="continuous"`` of LEACE takes the labels as numbers.
+    bins : int or None
+        Bin labels that are numbers into so many classes by their quantiles; see `quantile_bins`.
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
     store_fisher : bool
@@ -95,13 +109,28 @@ def fit_table(
     The estimator is fitted on the other texts alone, and the held-out certificate describes this estimator
     (test_the_held_out_column_describes_the_saved_file).
     """
-    advice = rs.Origin(pooling=pooling, strength=strength, positions=positions, licence=licence)
+    advice = rs.Origin(
+        pooling=f"{pooling}{IN_CHAT}" if chat else pooling, strength=strength, positions=positions, licence=licence
+    )
     estimator = make_estimator(method, params or {})
-    texts = read_table(table, text=text, label=label)
-    _require_labels(estimator, texts.counts)
-    _require_target(estimator, texts.counts)
-    fitted, away, note = split(texts, _named(estimator, texts.counts), share=held_out, seed=seed)
-    network, tokenizer = lm.load(model)
+    texts, in_chat = read_texts(table, text=text, label=label, chat=chat, prompt=prompt)
+    continuous = getattr(estimator, "concept_type", None) == "continuous"
+    if continuous:
+        if pooling == "all" or bins is not None:
+            raise ParameterError(
+                "--continuous takes one row and one number per text: leave out --pooling all and --bins."
+            )
+        as_numbers(texts.labels)  # checked before the model reads the texts
+        check_share("held_out", held_out)
+        fitted, away, note = split_ratings(texts, share=held_out, seed=seed)
+    else:
+        texts = texts if bins is None else binned(texts, bins)
+        require_classes(texts)
+        _require_labels(estimator, texts.counts)
+        _require_target(estimator, texts.counts)
+        fitted, away, note = split(texts, _named(estimator, texts.counts), share=held_out, seed=seed)
+    check_places(model, [(site, None)])
+    network, tokenizer = lm.load(model, device=device, dtype=dtype)
     # the model is hashed first, so that the digest is that of the weights which are read
     origin = lm.origin_of(network, site=site, data=fitted.digest, **advice.known())
     read = TextReader(network, tokenizer, site, pooling, max_length, progress)
@@ -120,7 +149,7 @@ def fit_table(
         estimator = estimator.fit_moments(moments[site]).with_origin(origin)
     else:
         X, z, groups = read.rows(fitted)
-        estimator = estimator.fit(X, z, groups=groups).with_origin(origin)
+        estimator = estimator.fit(X, as_numbers(z.tolist()) if continuous else z, groups=groups).with_origin(origin)
     if store_fisher:
         price = lm.price(
             network, tokenizer, fitted.texts, estimator, site=site, max_length=max_length, progress=progress
@@ -128,7 +157,8 @@ def fit_table(
         estimator = estimator.with_price(price)
     measured = measure(estimator, read, away, seed=seed) if len(away) else None
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
-    return FitResult(estimator, measured, (*support, *((note,) if measured is None else measured.notes(len(fitted)))))
+    said = (note,) if measured is None else measured.notes(len(fitted))
+    return FitResult(estimator, measured, (*([in_chat] if in_chat else []), *support, *said))
 
 
 def fit_moments(
@@ -193,7 +223,8 @@ def make_estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
     known = estimator().get_params()
     unknown = [name for name in params if name not in known]
     if unknown:
-        raise ParameterError(f"{estimator.__name__} takes no {' and no '.join(unknown)}; it takes {', '.join(known)}.")
+        refused, taken = (", ".join(f"{name}=" for name in names) for names in (unknown, known))
+        raise ParameterError(f"{estimator.__name__} takes no {refused}; it takes {taken}.")
     # states of texts rarely support one covariance per class; a method says what it does about it
     usual = {"shrinkage": estimator.text_shrinkage} if "shrinkage" in known else {}
     chosen = estimator(**{**usual, **params})

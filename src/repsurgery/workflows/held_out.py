@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery import lm
-from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.certificates import Certificate, ContinuousCertificate, PairRecord
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.verify import FEWEST_ROWS, Verdict, verdict_of
 from repsurgery.datasets import LabelledTexts, hold_out
 from repsurgery.datasets.held_out import check_share
-from repsurgery.lm.batching import encode, evaluating, map_batches
-from repsurgery.lm.read.states import Pooling, reader
+from repsurgery.lm.batching import Tokens, encode, evaluating, map_batches
+from repsurgery.lm.read.states import Pooling, Turns, reader, row_counts, turns_to_read
 from repsurgery.steering.base import BaseSteering
 
 __all__ = ["FEWEST_TEXTS", "HeldOut", "TextReader", "measure", "split"]
@@ -37,7 +37,7 @@ class HeldOut:
 
     Attributes
     ----------
-    certificate : Certificate
+    certificate : Certificate or ContinuousCertificate
         Measured on the rows of these texts.
     verdict : {"supported", "contradicted", "cannot tell"}
         Whether they support the claims of the method; see `rs.verify`.
@@ -46,7 +46,7 @@ class HeldOut:
         the rows of all held-out texts would not fit into memory.
     """
 
-    certificate: Certificate
+    certificate: Certificate | ContinuousCertificate
     verdict: Verdict
     texts: int
     of: int
@@ -60,6 +60,8 @@ class HeldOut:
             "cannot tell": "which are too few to tell whether its claims hold",
         }[self.verdict]
         said = f"The map is fitted on {fitted} texts and measured on {some} that were held out, {verdict}."
+        if isinstance(self.certificate, ContinuousCertificate):
+            return (said,)
         claimed = [(claim, name) for claim, name in _GAPS.items() if claim in self.certificate.claims]
         pairs = [(pair, name) for pair in self.certificate.by_source.values() for _, name in claimed]
         return (said, *(note for pair, name in pairs if (note := _widened(pair, name))))
@@ -78,7 +80,7 @@ class TextReader:
 
     def lengths(self, texts: LabelledTexts) -> list[int]:
         """Return the number of rows of each text."""
-        return [len(tokens) for tokens in self._tokens(texts)] if self.pooling == "all" else [1] * len(texts)
+        return self._tokens(texts)[2] if self.pooling == "all" else [1] * len(texts)
 
     def rows(self, texts: LabelledTexts) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
         """Return the states of the texts (n, d), and the label and the text of each row (n,)."""
@@ -86,19 +88,23 @@ class TextReader:
         if self.pooling != "all":
             X = lm.extract(self.model, self.tokenizer, texts.texts, pooling=self.pooling, **how)
             return X, np.array(texts.labels), np.array(texts.texts)
-        tokens = self._tokens(texts)
-        lengths = [len(row) for row in tokens]
+        tokens, turns, lengths = self._tokens(texts)
         with evaluating(self.model), reader(self.model, self.tokenizer, [self.site], "all") as read:
 
             def run(batch: list[int]) -> list[NDArray[np.float32]]:
-                states = read([tokens[i] for i in batch])[self.site]
+                states = read([tokens[i] for i in batch], turns and [turns[i] for i in batch])[self.site]
                 return np.split(states, np.cumsum([lengths[i] for i in batch])[:-1])
 
-            parts = map_batches(lengths, run, batch_size=32, progress=self.progress, label=f"reading {self.site}")
+            parts = map_batches(
+                list(map(len, tokens)), run, batch_size=32, progress=self.progress, label=f"reading {self.site}"
+            )
         return np.concatenate(parts), np.repeat(texts.labels, lengths), np.repeat(texts.texts, lengths)
 
-    def _tokens(self, texts: LabelledTexts) -> list[list[int]]:
-        return encode(self.model, self.tokenizer, list(texts.texts), max_length=self.max_length, caller="fit")
+    def _tokens(self, texts: LabelledTexts) -> tuple[list[Tokens], Turns | None, list[int]]:
+        """Return the tokens of the texts, which of them are read, and how many rows each text gives."""
+        tokens = encode(self.model, self.tokenizer, list(texts.texts), max_length=self.max_length, caller="fit")
+        turns = turns_to_read(self.tokenizer, texts.texts, tokens, self.pooling)
+        return tokens, turns, row_counts(tokens, turns, self.pooling)
 
 
 def split(
@@ -134,9 +140,12 @@ def measure(estimator: BaseSteering, read: TextReader, held_out: LabelledTexts, 
     """Return what ``held_out`` texts say of ``estimator``; ``seed`` draws those that fit into memory."""
     taken = held_out.where(_fitting(read.lengths(held_out), held_out.labels, LARGEST // estimator.n_features_in_, seed))
     X, z, groups = read.rows(taken)
+    continuous = isinstance(estimator.certificate_, ContinuousCertificate)
+    z = z.astype(np.float64) if continuous else z
     certificate = estimator.certify(X, z, groups=groups)
     verdict: Verdict = "cannot tell"
-    if _enough(certificate, z, groups):
+    enough = len(np.unique(groups)) >= FEWEST_ROWS if continuous else _enough(certificate, z, groups)
+    if enough:
         verdict = verdict_of(lambda: estimator.steering_.verify(X, z, groups=groups))
     return HeldOut(certificate, verdict, len(taken), len(held_out))
 

@@ -11,13 +11,17 @@ from repsurgery import lm
 from repsurgery.arrays import check_integer
 from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, ParameterError
+from repsurgery.lm.chat import ChatText, Conversation, as_text
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.positions import Positions
+from repsurgery.origin import IN_CHAT
 from repsurgery.steering.base import BaseSteering
 from repsurgery.workflows.fit import make_estimator
+from repsurgery.workflows.prompts import speaks_in_chat
 
-__all__ = ["OnPolicyFit", "Round", "fit_on_policy", "read_prompts"]
+__all__ = ["OnPolicyFit", "Round", "fit_on_policy"]
 
 
 PRICED = 200
@@ -61,12 +65,14 @@ class OnPolicyFit:
 
 
 def fit_on_policy(
-    prompts: Sequence[str],
+    prompts: Sequence[str | Conversation],
     scorer: Any,
     *,
     method: str = "mean",
     rounds: int = 1,
     model: str = DEFAULT_MODEL,
+    device: str | None = None,
+    dtype: str | None = None,
     site: str = "final",
     params: Mapping[str, Any] | None = None,
     strength: float | None = None,
@@ -86,13 +92,13 @@ def fit_on_policy(
 
     Parameters
     ----------
-    prompts : sequence of str
+    prompts : sequence of str or conversations
     scorer : function of a list of texts
         See `lm.on_policy`.
     method : str
         A name of `repsurgery.steering.base.METHODS`.
     rounds : int
-    model : str
+    model, device, dtype
         See `lm.load`.
     site : str
     params : mapping of str to value, or None
@@ -117,13 +123,15 @@ def fit_on_policy(
     """
     rounds = check_integer("rounds", rounds)
     template = _template(method, params or {}, rounds)
-    network, tokenizer = lm.load(model)
+    check_places(model, [(site, None)])
+    network, tokenizer = lm.load(model, device=device, dtype=dtype)
     work = cache_root() / "on-policy" if work_dir is None else Path(work_dir)
     facts = {name: str(getattr(scorer, name, None)) for name in ("name", "version", "digest")}
     origin = lm.origin_of(
         network,
         site=site,
         data=digest({"prompts": list(prompts), "scorer": facts}),
+        pooling=f"generated{IN_CHAT}" if speaks_in_chat(prompts) else None,
         **rs.Origin(strength=strength, positions=positions, licence=licence).known(),
     )
     composed: rs.SteeringFunction | None = None
@@ -149,27 +157,20 @@ def fit_on_policy(
         finished.append(Round(estimator, written.counts, sum(scores) / len(scores)))
     assert composed is not None
     if store_fisher:
-        some = [g.prompt + g.text for g in own[:: max(1, len(own) // PRICED)]]
+        some = [_whole(g) for g in own[:: max(1, len(own) // PRICED)]]
         composed = composed.with_price(lm.price(network, tokenizer, some, composed, site=site, progress=progress))
     return OnPolicyFit(composed.with_origin(origin), tuple(finished))
 
 
-def read_prompts(path: str | os.PathLike[str]) -> list[str]:
-    """Return the prompts in a text file, one per line; blank lines are skipped."""
-    if Path(path).suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
-        raise ParameterError(f"{path} is a table; prompts are read from a text file with one prompt on each line.")
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise ParameterError(
-            f"There is no file of prompts {path}. Give a text file with one prompt per line."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a text file in UTF-8 ({error.reason}). Save it as UTF-8.") from error
-    prompts = [line.strip() for line in lines if line.strip()]
-    if not prompts:
-        raise DataError(f"{path} holds no prompts. Write one prompt on each line.")
-    return prompts
+def _whole(g: lm.Generation) -> str:
+    """Return a prompt with its continuation, which in a chat is the assistant's message."""
+    if not isinstance(g.prompt, ChatText):
+        return g.prompt + g.text
+    messages = list(g.prompt.messages)
+    begun = messages.pop()["content"] if g.prompt.answered else ""
+    return as_text(
+        [*messages, {"role": "assistant", "content": begun + g.text}] if (begun + g.text).strip() else messages
+    )
 
 
 def _template(method: str, params: Mapping[str, Any], rounds: int) -> Any:

@@ -1,14 +1,14 @@
 """Open steering files with the site, strength and positions at which a command uses them."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from torch import nn
 
 import repsurgery as rs
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
@@ -43,6 +43,18 @@ class Opened:
         """The steering as `lm.steer` and `lm.generate` take it."""
         return {self.site: self.function}
 
+    def warn_about_chat(self, *, chat: bool) -> None:
+        """Warn where the steering was fitted through a chat template and is used without one, or the other way."""
+        fitted = self.function.origin.in_chat
+        if fitted is None or fitted == chat:
+            return
+        was, now = ("in a chat", "without one: add --chat") if fitted else ("on plain texts", "in a chat")
+        warnings.warn(
+            f"The steering for {self.site!r} was fitted {was} and is used {now}; its effect there is not known.",
+            OriginWarning,
+            stacklevel=3,
+        )
+
     @property
     def words(self) -> str:
         """A phrase that gives site, strength and positions."""
@@ -63,7 +75,8 @@ def open_steerings(
 
     Parameters
     ----------
-    files : sequence of paths
+    files : sequence of paths or str
+        A string may also name a repository on the hub or an entry of the zoo; see `rs.load`.
     sites : sequence of str
         One site for all files, or one for each. When empty: the site in each file, else "final".
     strength, positions
@@ -88,7 +101,7 @@ def open_steering(
     kl_budget: float | None = None,
 ) -> Opened:
     """Read one file; see `open_steerings`."""
-    function = as_steering(rs.load(Path(file)), caller=f"The file {file}")
+    function = as_steering(rs.load(file), caller=f"The file {file}")
     origin = function.origin
     place = site or origin.site
     if kl_budget is not None:

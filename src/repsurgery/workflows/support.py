@@ -1,6 +1,6 @@
 """Sentences on what the texts of a fit support: a covariance for each label, one common covariance, or neither."""
 
-from repsurgery.certificates import Certificate, PairRecord
+from repsurgery.certificates import Certificate, ContinuousCertificate, PairRecord
 from repsurgery.steering.base import BaseSteering
 
 __all__ = ["support_notes"]
@@ -27,6 +27,8 @@ def support_notes(estimator: BaseSteering, unit: str) -> tuple[str, ...]:
     (test_few_texts_do_not_support_a_covariance_and_many_do).
     """
     certificate, d = estimator.certificate_, estimator.n_features_in_
+    if isinstance(certificate, ContinuousCertificate):
+        return ()
     notes = (_note(certificate, pair, d, unit) for pair in certificate.by_source.values())
     # the pairs of an eraser often say the same
     return tuple(dict.fromkeys(note for note in notes if note))

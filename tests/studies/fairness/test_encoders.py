@@ -18,7 +18,7 @@ def test_the_encoders_of_the_paper_are_read_as_it_reads_them():
 @pytest.mark.parametrize(("family", "pooling"), [("llama", "last"), ("bert", "cls")])
 def test_an_unknown_encoder_is_read_where_its_family_has_seen_the_text(family, pooling, monkeypatch, tmp_path):
     model, tokenizer = tiny_model(family), tiny_tokenizer()
-    monkeypatch.setattr(encoders.lm, "load", lambda name: (model, tokenizer))
+    monkeypatch.setattr(encoders.lm, "load", lambda name, **where: (model, tokenizer))
     spec = make_spec("bios", encoder="me/mine", max_length=8)
     rows, facts = encode_texts(spec, ["the cat", "a dog sat"], work=tmp_path, progress=False)
     assert facts["pooling"] == pooling and facts["dim"] == rows.shape[1]

@@ -143,15 +143,15 @@ def test_a_study_without_task_looks_at_neighbours_alone(work):
 @pytest.mark.parametrize(
     ("change", "options", "error", "words"),
     [
+        (lambda row: {**row, "gender": row["text"][-4:]}, {}, LabelError, "values .*--set concept="),
         (
-            lambda row: {**row, "gender": "unknown" if row["text"].endswith("7.") else row["gender"]},
-            {},
-            LabelError,
-            "3 values",
+            lambda row: row,
+            {"label": "profession"},
+            DataError,
+            r"no column 'profession'.*text, job, gender.*--set label=",
         ),
-        (lambda row: row, {"label": "profession"}, DataError, "no column 'profession'"),
-        (lambda row: row, {"source": "male"}, LabelError, "man and woman"),
-        (lambda row: {**row, "text": " " if row["text"].endswith("7.") else row["text"]}, {}, DataError, "empty"),
+        (lambda row: row, {"source": "boy"}, LabelError, r"are man \(\d+\), woman \(\d+\)|are woman .* man"),
+        (lambda row: {**row, "text": " "}, {}, DataError, "None of the 120 rows"),
         (lambda row: {**row, "gender": "woman"}, {}, LabelError, "1 values"),
         (
             lambda row: {**row, "split": SPLIT[row["gender"]]},

@@ -11,7 +11,7 @@ import pytest
 import repsurgery.studies.toxicity.run as run_module
 from repsurgery import metrics
 from repsurgery.checkpoint import Journal
-from repsurgery.errors import DataError
+from repsurgery.errors import DataError, LabelError
 from repsurgery.scorers import score_texts
 from repsurgery.studies.records import read_record, write_record
 from repsurgery.studies.toxicity import run_toxicity
@@ -167,14 +167,16 @@ def test_only_ends_are_a_result_too(files, scorer, monkeypatch):
     assert base.measures["distinct.1"].value == metrics.distinct_n([["", "", ""]], 1)
 
 
-def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tmp_path):
+def test_prompts_without_scores_are_all_used_unless_a_bound_was_stated(files, scorer, tmp_path):
     other = tmp_path / "unscored"
     other.mkdir()
     make_files(other, scored=False)
     with pytest.raises(DataError, match="prompt_toxicity=0"):
-        run(other)
-    record = run(other, prompt_toxicity=0.0, configurations=["mean all"])
+        run(other, prompt_toxicity=0.3)
+    record = run(other, configurations=["mean all"])
     assert "auc" not in record.scorers["linear"]
+    assert record.spec["prompt_toxicity"] == 0 and "prompt_toxicity=0 (" in record.notes[0]
+    assert run(other, prompt_toxicity=0.0, configurations=["mean all"]).configurations == record.configurations
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_prompts_without_scores_are_refused_unless_any_will_do(files, scorer, tm
     ],
 )
 def test_too_little_data_is_named(files, scorer, options, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, LabelError), match=message):
         run(files, **options)
 
 

@@ -11,8 +11,8 @@ __all__ = ["environment"]
 _PACKAGES = ("repsurgery", "numpy", "scipy", "scikit-learn", "torch", "transformers", "matplotlib")
 
 
-def environment() -> dict[str, str]:
-    """Return versions and machine by name; nothing in it names a user, a host or a folder."""
+def environment(**given: str | None) -> dict[str, str]:
+    """Return versions, machine and what was ``given`` by name; nothing in it names a user, a host or a folder."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -23,4 +23,5 @@ def environment() -> dict[str, str]:
         **versions,
         **installed_plugins(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **{name: value for name, value in given.items() if value is not None},
     }

@@ -1,4 +1,5 @@
 from .encoders import ENCODERS as ENCODERS
+from .own_data import FOLLOWING as FOLLOWING
 from .run import run_study as run_study
 from .spec import PRESETS as PRESETS
 from .spec import StudySpec as StudySpec

@@ -18,12 +18,12 @@ from repsurgery.datasets import (
     load_gap,
     load_winobias,
     make_bios,
-    read_study,
 )
 from repsurgery.datasets.synthetic import FEMALE
 from repsurgery.errors import DataError, LabelError
 from repsurgery.lm.load.folder import cache_root
-from repsurgery.studies.fairness.rows import SPLITS, random_splits
+from repsurgery.studies.fairness.own_data import load_own
+from repsurgery.studies.fairness.rows import SPLITS, splits_with_every_concept
 from repsurgery.studies.fairness.spec import StudySpec
 
 __all__ = ["SOURCES", "load_data", "splits_of"]
@@ -45,25 +45,26 @@ SYNTHETIC = "synthetic-bios"
 
 def load_data(
     spec: StudySpec, folder: str | os.PathLike[str] | None = None, *, work: Path | None = None
-) -> ConceptTexts | Representations:
-    """Return the data that ``spec`` names; its concepts are checked before any text is encoded."""
+) -> tuple[StudySpec, ConceptTexts | Representations]:
+    """Return the data that ``spec`` names, and the specification that suits them; see `load_own` for own tables.
+
+    Concepts are checked before any text is encoded.
+    """
+    if spec.data not in SOURCES and Path(spec.data).exists():
+        return load_own(spec)
     if spec.data == SYNTHETIC:
         place = work or cache_root() / "synthetic"
         place.mkdir(parents=True, exist_ok=True)
         data: ConceptTexts | Representations = _in_words(make_bios(seed=spec.seed, path=place))
     elif spec.data in SOURCES:
         data = SOURCES[spec.data](*(() if folder is None else (folder,)))
-    elif Path(spec.data).exists():
-        data = read_study(
-            spec.data, text=spec.text, label=spec.label or None, concept=spec.concept, split=spec.split or None
-        )
     else:
         raise DataError(
             f"There are no data {spec.data!r}: it is neither a file or folder nor one of "
             f"{', '.join([*SOURCES, SYNTHETIC])}."
         )
     _require_concepts(spec, np.unique(np.asarray(data.concepts)))
-    return data
+    return spec, data
 
 
 def _require_concepts(spec: StudySpec, concepts: NDArray[np.str_]) -> None:
@@ -74,7 +75,7 @@ def _require_concepts(spec: StudySpec, concepts: NDArray[np.str_]) -> None:
         if getattr(spec, name) not in concepts:
             raise LabelError(
                 f"{name} is {getattr(spec, name)!r}; the concepts of {spec.data} are {' and '.join(concepts)}. "
-                "Set source and target to these."
+                f"Name them with --set source={concepts[0]} --set target={concepts[1]}."
             )
 
 
@@ -86,7 +87,7 @@ def splits_of(spec: StudySpec, data: ConceptTexts | Representations) -> NDArray[
     if isinstance(data, Representations):
         return _named(len(data), data.splits)
     if not data.splits:
-        return random_splits(len(data.concepts), spec.seed)
+        return splits_with_every_concept(np.asarray(data.concepts), spec.seed)
     names = np.char.lower(np.asarray(data.splits))
     names = np.where(np.char.startswith(names, "test"), "test", names)
     names = np.where(np.isin(names, _DEV), "dev", names)

@@ -50,7 +50,13 @@ def encoder_of(spec: StudySpec) -> Encoder:
 
 
 def encode_texts(
-    spec: StudySpec, texts: Sequence[str], *, work: Path | None = None, progress: bool = True
+    spec: StudySpec,
+    texts: Sequence[str],
+    *,
+    work: Path | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    progress: bool = True,
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """Return one row per text, and a description of the encoding.
 
@@ -58,7 +64,7 @@ def encode_texts(
     another study of the same texts reuses it.
     """
     encoder = encoder_of(spec)
-    model, tokenizer = lm.load(encoder.model)
+    model, tokenizer = lm.load(encoder.model, device=device, dtype=dtype)
     pooling = _pooling(spec, encoder, model)
     rows = lm.extract(
         model,

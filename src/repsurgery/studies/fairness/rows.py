@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import DataError, LabelError
 
-__all__ = ["SPLITS", "Part", "StudyRows", "random_splits", "require_comparable"]
+__all__ = ["SPLITS", "Part", "StudyRows", "random_splits", "require_comparable", "splits_with_every_concept"]
 
 SPLITS = ("train", "dev", "test")
 _SHARES = (0.65, 0.10, 0.25)
@@ -81,3 +81,21 @@ def random_splits(n: int, seed: int) -> NDArray[np.str_]:
     bounds = np.rint(np.cumsum(_SHARES) * n).astype(int)
     names = np.repeat(SPLITS, np.diff(bounds, prepend=0))
     return np.random.default_rng(seed).permutation(names)
+
+
+def splits_with_every_concept(concepts: NDArray[np.str_], seed: int) -> NDArray[np.str_]:
+    """Return random splits; where they would leave a concept out of a split, each concept is split on its own.
+
+    Guarantees
+    ----------
+    A concept with at least three rows is in every split (test_a_rare_concept_is_in_every_split).
+    """
+    names = random_splits(len(concepts), seed)
+    groups = [np.flatnonzero(concepts == concept) for concept in np.unique(concepts)]
+    if all(np.isin(SPLITS, names[rows]).all() for rows in groups) or min(map(len, groups)) < len(SPLITS):
+        return names
+    for i, rows in enumerate(groups):
+        dev, test = (max(1, round(share * len(rows))) for share in _SHARES[1:])
+        each = np.repeat(SPLITS, (len(rows) - dev - test, dev, test))
+        names[rows] = np.random.default_rng((seed, i)).permutation(each)
+    return names

@@ -16,7 +16,7 @@ from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
 from repsurgery.studies.common.stages import Stages
-from repsurgery.studies.fairness.data import load_data, splits_of
+from repsurgery.studies.fairness.data import SOURCES, load_data, splits_of
 from repsurgery.studies.fairness.encoders import ENCODERS, PrincipalAxes, encode_texts
 from repsurgery.studies.fairness.notes import study_notes
 from repsurgery.studies.fairness.record import StudyRecord
@@ -42,6 +42,8 @@ def run_study(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     work_dir: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
     progress: bool = True,
     announce: Announce = lambda step: None,
 ) -> StudyRecord:
@@ -54,6 +56,8 @@ def run_study(
         Folder of the named data; None means the folder `REPSURGERY_DATA`, and then the hub.
     work_dir : path or None
         Folder of encodings and finished stages, from which an interrupted run is resumed; None means the cache.
+    device, dtype
+        Where and in which dtype the encoder is loaded, see `lm.load`; the record states both if they are given.
     progress : bool
         Whether to show a progress bar while texts are encoded.
     announce : function of one text
@@ -62,10 +66,13 @@ def run_study(
     work = Path(work_dir) if work_dir is not None else cache_root() / "studies"
     clock = Clock(announce)
     with clock.step(f"data: {plain_name(spec.data)}"):
-        data = _pool(spec, load_data(spec, data_dir, work=work / "synthetic"))
+        spec, found = load_data(spec, data_dir, work=work / "synthetic")
+        data = _pool(spec, found)
+        if spec.data not in SOURCES and (chosen := " ".join(getattr(data, "cautions", ()))):
+            announce(chosen)
         parts = _parts(spec, data)
     with clock.step(f"encodings: {plain_name(spec.encoder)}"):
-        X, encoder = _encode(spec, data, parts, work / "encodings", progress=progress)
+        X, encoder = _encode(spec, data, parts, work / "encodings", device=device, dtype=dtype, progress=progress)
     settings = []
     for ratio, index in parts.items():
         prefix = "" if ratio is None else f"ratio {ratio:g}: "
@@ -80,7 +87,7 @@ def run_study(
         spec=plain_options(spec.to_dict()),
         data=_data_facts(data),
         encoder=plain_options(encoder),
-        environment=environment(),
+        environment=environment(device=device, dtype=dtype),
         seconds=clock.seconds,
         settings=tuple(settings),
         notes=study_notes(spec, data, settings),
@@ -125,13 +132,13 @@ def _parts(spec: StudySpec, data: Data) -> dict[float | None, Index]:
 
 
 def _encode(
-    spec: StudySpec, data: Data, parts: dict[float | None, Index], work: Path, *, progress: bool
+    spec: StudySpec, data: Data, parts: dict[float | None, Index], work: Path, *, progress: bool, **where: str | None
 ) -> tuple[NDArray[Any], dict[str, Any]]:
     if isinstance(data, Representations):
         return data.X, {"name": "none", "dim": int(data.X.shape[1]), "digest": data.digest}
     # only texts that some ratio draws are encoded
     used = _used(parts)
-    encoded, facts = encode_texts(spec, [data.texts[i] for i in used], work=work, progress=progress)
+    encoded, facts = encode_texts(spec, [data.texts[i] for i in used], work=work, progress=progress, **where)
     X = np.empty((len(data.texts), encoded.shape[1]), dtype=np.float32)
     X[used] = encoded
     return X, facts

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lm_eval.tasks
 from lm_eval.__main__ import cli_evaluate
@@ -14,12 +15,19 @@ from repsurgery.studies.harness.tasks import TaskManager
 __all__ = ["run_harness"]
 
 
-def run_harness(arguments: Sequence[str]) -> None:
-    """Run ``lm-eval`` with ``arguments``, unchanged, after a check that its folder of results can be written."""
+def run_harness(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Run ``lm-eval`` with ``arguments``, unchanged, after a check that its folder of results can be written.
+
+    Returns
+    -------
+    dict or None
+        The results of each task; None where nothing was evaluated, as by ``ls``.
+    """
     for folder in _output_folders(arguments):
         check_output_folder(folder)
-    with _patched(arguments):
+    with _patched(arguments) as evaluated:
         cli_evaluate()
+    return evaluated[-1]["results"] if evaluated and evaluated[-1] else None
 
 
 def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
@@ -32,12 +40,18 @@ def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _patched(arguments: Sequence[str]) -> Iterator[None]:
-    # the harness reads sys.argv, and looks up its task manager in every command
-    argv, manager = sys.argv, lm_eval.tasks.TaskManager
+def _patched(arguments: Sequence[str]) -> Iterator[list[Any]]:
+    # the harness reads sys.argv, looks up its task manager in every command, and keeps its results to itself
+    argv, manager, evaluate = sys.argv, lm_eval.tasks.TaskManager, lm_eval.simple_evaluate
+    evaluated: list[Any] = []
+
+    def keeping(*args: Any, **options: Any) -> Any:
+        evaluated.append(evaluate(*args, **options))
+        return evaluated[-1]
+
     sys.argv = ["lm-eval", *arguments]
-    lm_eval.tasks.TaskManager = TaskManager
+    lm_eval.tasks.TaskManager, lm_eval.simple_evaluate = TaskManager, keeping
     try:
-        yield
+        yield evaluated
     finally:
-        sys.argv, lm_eval.tasks.TaskManager = argv, manager
+        sys.argv, lm_eval.tasks.TaskManager, lm_eval.simple_evaluate = argv, manager, evaluate

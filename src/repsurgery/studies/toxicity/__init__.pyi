@@ -1,5 +1,6 @@
 from .configuration import Configuration as Configuration
 from .configuration import parse_configuration as parse_configuration
+from .own_data import FOLLOWING as FOLLOWING
 from .run import run_toxicity as run_toxicity
 from .spec import ToxicitySpec as ToxicitySpec
 from .spec import load_toxicity_spec as load_toxicity_spec

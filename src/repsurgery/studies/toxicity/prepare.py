@@ -10,7 +10,7 @@ from repsurgery.errors import ParameterError
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.twins import Twin, one_thread_each
 from repsurgery.studies.common.clock import Announce
-from repsurgery.studies.toxicity.data import load_texts
+from repsurgery.studies.toxicity.data import choose_texts
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 from repsurgery.studies.toxicity.spec import ToxicitySpec
@@ -72,6 +72,8 @@ def prepare_rivals(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     work_dir: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
     progress: bool = True,
     announce: Announce = lambda step: None,
 ) -> list[PreparedPart]:
@@ -85,7 +87,7 @@ def prepare_rivals(
     spec : ToxicitySpec
     lines : sequence of GeneratorLine
         See `chosen_lines`.
-    data_dir, work_dir, progress, announce
+    data_dir, work_dir, device, dtype, progress, announce
         As in `run_toxicity`.
 
     Guarantees
@@ -95,8 +97,11 @@ def prepare_rivals(
     work = Path(work_dir) if work_dir is not None else cache_root() / "toxicity"
     with one_thread_each():
         announce("loading texts and model")
-        texts = load_texts(spec, data_dir)
-        twin = Twin(*lm.load(spec.model))
+        choices, texts = choose_texts(spec, data_dir)
+        spec = choices.spec
+        if choices.sentence:
+            announce(choices.sentence)
+        twin = Twin(*lm.load(spec.model, device=device, dtype=dtype))
         context = Study(spec, texts, [twin], {}, {}, work, progress=progress).context(twin)
         # every line is checked before the first part is made
         generators = [line.make(context) for line in lines]

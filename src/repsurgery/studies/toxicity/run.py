@@ -6,15 +6,17 @@ from pathlib import Path
 
 from repsurgery import lm
 from repsurgery.datasets import Documents, load_wikitext2
+from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.scorers import load_scorer
 from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
-from repsurgery.studies.toxicity.data import load_texts
+from repsurgery.studies.toxicity.data import choose_texts
 from repsurgery.studies.toxicity.measures import measure
 from repsurgery.studies.toxicity.notes import toxicity_notes
+from repsurgery.studies.toxicity.own_data import Choices
 from repsurgery.studies.toxicity.record import ToxicityRecord
 from repsurgery.studies.toxicity.rows import (
     agreements,
@@ -37,6 +39,8 @@ def run_toxicity(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     work_dir: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
     progress: bool = True,
     announce: Announce = lambda step: None,
 ) -> ToxicityRecord:
@@ -50,6 +54,8 @@ def run_toxicity(
     work_dir : path or None
         The folder of vectors, texts and judgements; None is the user's cache. A run that was interrupted continues
         from there, prompt by prompt.
+    device, dtype
+        Where and in which dtype the models are loaded, see `lm.load`; the record states both if they are given.
     progress : bool
         Show progress bars with the remaining time.
     announce : function of one text
@@ -59,13 +65,19 @@ def run_toxicity(
     clock = Clock(announce)
     with one_thread_each():
         with clock.step(f"texts: {plain_name(spec.data)}, {plain_name(spec.prompts)}"):
-            texts = load_texts(spec, data_dir)
-            wikitext = _wikitext(spec, data_dir)
+            choices, texts = choose_texts(spec, data_dir)
+            wikitext = _wikitext(choices, data_dir)
+            spec = choices.spec
+            if chosen := choices.sentence:
+                announce(chosen)
             documents = None if wikitext is None else _measured(spec, wikitext)
             scorers = {plain_name(name): load_scorer(name) for name in spec.scorers}
         with clock.step(f"model: {plain_name(spec.model)}"):
-            pair = twins(*lm.load(spec.model))
-            judges = {plain_name(name): pair if name == spec.model else twins(*lm.load(name)) for name in spec.judges}
+            where = {"device": device, "dtype": dtype}
+            pair = twins(*lm.load(spec.model, **where))
+            judges = {
+                plain_name(name): pair if name == spec.model else twins(*lm.load(name, **where)) for name in spec.judges
+            }
             study = Study(spec, texts, pair, judges, scorers, work, progress=progress)
             study.made_rivals()  # a bad line is refused before hours of work
         with clock.step("reading vectors"):
@@ -99,7 +111,11 @@ def run_toxicity(
         experiment="toxicity",
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
         spec=plain_options(spec.to_dict()),
-        data={**source_facts(texts.labelled), "counts": texts.labelled.counts, "cautions": []},
+        data={
+            **source_facts(texts.labelled),
+            "counts": texts.labelled.counts,
+            "cautions": list(texts.labelled.cautions),
+        },
         model=model_facts(spec, fitted),
         prompts={
             **source_facts(texts.prompts),
@@ -114,18 +130,27 @@ def run_toxicity(
         },
         fluency=fluency_facts(spec, study.fluency_prompts),
         wikitext=document_facts(documents, spec),
-        environment={**environment(), "threads": f"{len(pair)} computations at once, one thread each"},
+        environment={
+            **environment(device=device, dtype=dtype),
+            "threads": f"{len(pair)} computations at once, one thread each",
+        },
         seconds={**clock.seconds, **writing_seconds(written)},
         configurations=configurations,
         examples=examples(spec, written),
-        notes=toxicity_notes(spec, configurations),
+        notes=(*([chosen] if chosen else []), *toxicity_notes(spec, configurations)),
     )
 
 
-def _wikitext(spec: ToxicitySpec, data_dir: str | os.PathLike[str] | None) -> Documents | None:
+def _wikitext(choices: Choices, data_dir: str | os.PathLike[str] | None) -> Documents | None:
     """Return every document of WikiText where the study measures or limits their perplexity."""
-    needed = spec.wikitext_documents != 0 or any(line.wikitext is not None for line in spec.tuned())
-    return load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw") if needed else None
+    spec = choices.spec
+    if spec.wikitext_documents == 0 and all(line.wikitext is None for line in spec.tuned()):
+        return None
+    try:
+        return load_wikitext2(None if data_dir is None else Path(data_dir) / "wikitext2_raw")
+    except (DataError, MissingExtraError) as error:
+        choices.leave_out_wikitext(error)
+        return None
 
 
 def _measured(spec: ToxicitySpec, documents: Documents) -> Documents | None:

@@ -44,7 +44,7 @@ class ToxicitySpec(Checked):
     data : str
         The labelled texts: "jigsaw", "paradetox", "courtesy" (embedded), or the path of a table.
     text, label : str
-        Columns of a table.
+        Columns of a table. In a table without columns of these names, the columns are found by what they hold.
     source, target : str
         The label that is steered, and the label it is steered to.
     model : str
@@ -72,7 +72,9 @@ class ToxicitySpec(Checked):
     false_steer_rate : float
         Share of clean on-policy vectors that a calibrated gate classifies as toxic.
     prompts : str
-        "real-toxicity-prompts", "courtesy" (embedded), or a JSONL file.
+        "real-toxicity-prompts", "courtesy" (embedded), a text file with one prompt per line, or a table.
+    prompt_column : str
+        The column of the prompts in a table; if empty, it is found.
     prompt_count : int
         Number of evaluation prompts, drawn with ``seed``.
     reserved_prompts : int
@@ -106,6 +108,11 @@ class ToxicitySpec(Checked):
     resamples : int
         Resamples of the bootstrap over prompts.
     seed : int
+
+    Notes
+    -----
+    With texts or prompts of the user's own, the options in `FOLLOWING` that have the value of the preset follow the
+    data.
     """
 
     experiment: Literal["toxicity"]
@@ -130,6 +137,7 @@ class ToxicitySpec(Checked):
     round_prompts: Natural = 0
     false_steer_rate: Share = 0.1
     prompts: str = "real-toxicity-prompts"
+    prompt_column: str = ""
     prompt_count: Count = 200
     reserved_prompts: Natural = 0
     prompt_toxicity: Share = 0.5

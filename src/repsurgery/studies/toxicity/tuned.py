@@ -68,7 +68,8 @@ class TunedLine:
         if writing < LEAST["writing"] or search < LEAST["search"]:
             raise DataError(
                 f"{self.name!r} has {len(prompts)} training prompts: {writing} to write on and {search} to compare "
-                f"candidates on. It needs at least {LEAST['writing']} and {LEAST['search']}; raise policy_prompts."
+                f"candidates on. It needs at least {LEAST['writing']} and {LEAST['search']}; raise policy_prompts, or "
+                "add prompts."
             )
         return PromptSplit(tuple(prompts[:writing]), tuple(prompts[writing : writing + search]), ())
 

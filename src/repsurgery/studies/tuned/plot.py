@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from repsurgery.pictures.style import COLOURS, GREY, INK, SPARE_COLOURS, STYLE, axes, matplotlib
 from repsurgery.studies.common.estimate import Estimate
-from repsurgery.studies.common.report.drawing import COLOURS, GREY, SPARE_COLOURS, STYLE, matplotlib, svg
+from repsurgery.studies.common.report.drawing import svg
 from repsurgery.studies.tuned.front import chosen_of, compared_in_search, effect_of, estimate_of, pareto_front, price_of
 from repsurgery.studies.tuned.words import Scale
 
-__all__ = ["RACED", "front_caption", "plot_front"]
+__all__ = ["RACED", "draw_front", "front_caption", "plot_front"]
 
 RACED = frozenset({"chosen", "confirmed", "raced"})
 """Statuses of candidates that were measured to the end of the race; only these make up the front."""
 _FAR = 3.0
 """The scale of prices ends at this multiple of the budget at the latest."""
-_INK = "#20262d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,36 @@ class _Frame:
 
 def plot_front(record: Mapping[str, Any]) -> str | None:
     """Return the figure as SVG text; None if no candidate was measured."""
-    points = [
-        (c, p, e)
-        for c in record.get("candidates", ())
-        if (p := price_of(c)) is not None and (e := effect_of(c)) is not None
-    ]
-    if not points:
+    if not _points(record):
         return None
-    frame = _Frame(_edge(record), 100.0 if record["measure"] == "share" else 1.0)
-    colours = _colours(str(c.get("method")) for c in (*record["candidates"], *record.get("compared", ())))
     mpl = matplotlib()
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(9.6, 4.8), layout="constrained")
-        axis = figure.subplots()
+        draw_front(record, figure.subplots())
+        return svg(figure)
+
+
+def draw_front(record: Mapping[str, Any], ax: Any = None) -> Any:
+    """Draw the figure on ``ax``, or on the axes of a new figure of pyplot, and return the axes."""
+    points = _points(record)
+    frame = _Frame(_edge(record), 100.0 if record["measure"] == "share" else 1.0)
+    colours = _colours(str(c.get("method")) for c in (*record["candidates"], *record.get("compared", ())))
+    with axes(ax, size=(9.6, 4.8)) as axis:
         _draw_frame(axis, record, frame)
         _draw_line(axis, [c for c, _, _ in points if c.get("status") in RACED], frame)
         for candidate, price, effect in points:
             _draw_candidate(axis, candidate, price, effect, frame, colours[str(candidate.get("method"))])
         _draw_confirmed(axis, record, frame, colours)
-        _draw_legend(figure, mpl, colours, points, record)
-        return svg(figure)
+        _draw_legend(axis, colours, points, record)
+        return axis
+
+
+def _points(record: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], float, Estimate]]:
+    return [
+        (c, p, e)
+        for c in record.get("candidates", ())
+        if (p := price_of(c)) is not None and (e := effect_of(c)) is not None
+    ]
 
 
 def front_caption(record: Mapping[str, Any]) -> str:
@@ -99,7 +109,7 @@ def _draw_frame(axis: Any, record: Mapping[str, Any], frame: _Frame) -> None:
     axis.grid(color="#e3e7eb", linewidth=0.8)
     axis.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
     axis.plot([0], [0], marker="s", color=COLOURS["base"], markersize=6, linestyle="none")
-    axis.annotate("base", (0, 0), (7, 6), textcoords="offset points", fontsize=8, color=_INK)
+    axis.annotate("base", (0, 0), (7, 6), textcoords="offset points", fontsize=8, color=INK)
     budget = record["budget"]["kl"]
     axis.axvline(budget, color=GREY, linewidth=1.0, linestyle="--", zorder=0.5)
     above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
@@ -130,7 +140,7 @@ def _draw_candidate(
     marker = ">" if price > frame.edge else "o"
     axis.plot([x], [y], marker=marker, markersize=7, linestyle="none", alpha=faint, zorder=3, **look)
     if candidate.get("status") == "chosen":
-        ring = {"markerfacecolor": "none", "markeredgecolor": _INK, "markeredgewidth": 1.4}
+        ring = {"markerfacecolor": "none", "markeredgecolor": INK, "markeredgewidth": 1.4}
         axis.plot([x], [y], marker="o", markersize=14, linestyle="none", zorder=4, **ring)
         _annotate(axis, "chosen", (x, y), (-14, -18), ha="right")
 
@@ -151,11 +161,11 @@ def _draw_confirmed(axis: Any, record: Mapping[str, Any], frame: _Frame, colours
     if effect is None:
         return
     price = record["price"]["kl"]
-    _draw_star(axis, price, effect, frame, colours[str(chosen.get("method"))] if chosen else _INK)
+    _draw_star(axis, price, effect, frame, colours[str(chosen.get("method"))] if chosen else INK)
     start, before = (None, None) if chosen is None else (price_of(chosen), effect_of(chosen))
     if start is not None and before is not None:
         path = [frame.x(start), frame.x(price)], [frame.y(before.value), frame.y(effect.value)]
-        axis.plot(*path, color=_INK, linewidth=1.0, linestyle=":", zorder=4)
+        axis.plot(*path, color=INK, linewidth=1.0, linestyle=":", zorder=4)
     text = f"confirmed: {Scale.of(record).bare(effect.value)}"
     side = -1 if price > 0.8 * frame.edge else 1
     place = frame.x(price), frame.y(effect.value)
@@ -166,23 +176,25 @@ def _annotate(axis: Any, text: str, point: tuple[float, float], offset: tuple[fl
     """Write ``text`` beside a point, on white, so that it stays legible among other marks."""
     white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
     axis.annotate(
-        text, point, offset, textcoords="offset points", fontsize=8.5, color=_INK, bbox=white, zorder=6, **look
+        text, point, offset, textcoords="offset points", fontsize=8.5, color=INK, bbox=white, zorder=6, **look
     )
 
 
 def _draw_star(axis: Any, price: float, effect: Estimate, frame: _Frame, colour: str) -> None:
     x = frame.x(price)
     _draw_interval(axis, x, effect, frame, color=colour, alpha=0.9)
-    look = {"markerfacecolor": colour, "markeredgecolor": _INK, "markeredgewidth": 0.8}
+    look = {"markerfacecolor": colour, "markeredgecolor": INK, "markeredgewidth": 0.8}
     axis.plot([x], [frame.y(effect.value)], marker="*", markersize=12.5, linestyle="none", zorder=5, **look)
 
 
-def _draw_legend(figure: Any, mpl: Any, colours: Mapping[str, str], points: Any, record: Mapping[str, Any]) -> None:
+def _draw_legend(axis: Any, colours: Mapping[str, str], points: Any, record: Mapping[str, Any]) -> None:
     shown = {str(c.get("method")) for c, _, _ in points}
     shown |= {str(c.get("method")) for c in record.get("compared", ()) if price_of(c) is not None}
 
     def mark(label: str, **look: Any) -> Any:
-        return mpl.lines.Line2D([], [], label=label, **{"linestyle": "none", "marker": "o", "markersize": 7, **look})
+        return matplotlib().lines.Line2D(
+            [], [], label=label, **{"linestyle": "none", "marker": "o", "markersize": 7, **look}
+        )
 
     handles = [mark(method, color=colours[method]) for method in sorted(shown)]
     handles.append(mark("all positions", color=GREY))
@@ -191,4 +203,9 @@ def _draw_legend(figure: Any, mpl: Any, colours: Mapping[str, str], points: Any,
         handles.append(mark("stopped early", color=GREY, alpha=0.35))
     handles.append(mark("confirmed", color=GREY, marker="*", markersize=12))
     handles.append(mark("Pareto front", color="#9aa3ad", marker="", linestyle="-", linewidth=1.8))
-    figure.legend(handles=handles, frameon=False, loc="outside right upper", fontsize=8)
+    # a figure that holds other axes too has no room of its own beside them
+    alone = len(axis.figure.axes) == 1 and axis.figure.get_constrained_layout()
+    if alone:
+        axis.figure.legend(handles=handles, frameon=False, loc="outside right upper", fontsize=8)
+    else:
+        axis.legend(handles=handles, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
