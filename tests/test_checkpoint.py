@@ -1,6 +1,6 @@
 import pytest
 
-from repsurgery.checkpoint import Checkpoint, Journal, atomic_folder, digest, journal_of, keyed_folder
+from repsurgery.checkpoint import Checkpoint, Journal, added_files, atomic_folder, digest, journal_of, keyed_folder
 from repsurgery.errors import CacheWarning, FileFormatError
 
 ENTRIES = {"a": [1, None, 0.25], "b\nc": "line\u2028break", "ü": {"x": ["\ud800"]}}
@@ -73,6 +73,21 @@ def test_a_folder_replaces_the_old_one_or_leaves_it_alone(tmp_path):
         (draft / "half").touch()
         raise OSError("full")
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["model", "model/new"]
+
+
+def test_added_files_appear_together_or_not_at_all(tmp_path):
+    folder = tmp_path / "below" / "adapter"
+    with added_files(folder) as draft:
+        (draft / "weights").write_text("first")
+    (folder / "own").write_text("kept")
+    with pytest.raises(OSError, match="full"), added_files(folder) as draft:
+        (draft / "weights").write_text("second")
+        raise OSError("the disk is full")
+    assert {file.name: file.read_text() for file in folder.iterdir()} == {"weights": "first", "own": "kept"}
+    assert [path.name for path in folder.parent.iterdir()] == ["adapter"]
+    with added_files(folder) as draft:
+        (draft / "weights").write_text("second")
+    assert (folder / "weights").read_text() == "second" and (folder / "own").exists()
 
 
 def read(path):

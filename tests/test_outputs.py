@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from repsurgery.errors import OutputError, ParameterError
-from repsurgery.outputs import check_output, check_output_folder
+from repsurgery.outputs import check_new_file, check_new_folder, check_output, check_output_folder
 
 
 @pytest.fixture
@@ -79,7 +79,9 @@ def test_a_folder_without_permission_is_named():
     done = subprocess.run([sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=False)
     if done.stderr == "kept\n":
         pytest.skip("the superuser cannot give up its rights here")
-    assert done.stdout.splitlines() == ["The folder / is not writable. Name another folder."] * 2, done.stderr
+    assert done.stdout.splitlines() == ["The folder / is not writable (Permission denied). Name another folder."] * 2, (
+        done.stderr
+    )
 
 
 def test_folders_are_made_later_and_files_are_no_folders(table):
@@ -98,3 +100,18 @@ def test_an_input_in_a_folder_is_kept(table):
     for inputs, writes in (([table], ["t.*"]), ([folder / "sums-1" / "x.npy"], ["sums-*"]), ([folder], ["*.csv"])):
         with pytest.raises(OutputError, match=r"holds the input .*would be overwritten"):
             check_output_folder(folder, inputs=inputs, writes=writes)
+
+
+def test_what_exists_is_not_new(table):
+    folder = table.parent
+    assert (
+        check_new_file(folder / "new") == folder / "new" and check_new_folder(folder / "a" / "b") == folder / "a" / "b"
+    )
+    (folder / "empty").mkdir()
+    assert check_new_folder(folder / "empty") == folder / "empty"
+    (folder / "dangling").symlink_to(folder / "nowhere")
+    for file in (table, folder / "dangling"):
+        with pytest.raises(OutputError, match="exists already"):
+            check_new_file(file)
+    with pytest.raises(OutputError, match="is not empty"):
+        check_new_folder(folder)

@@ -1,4 +1,5 @@
 import io
+import os
 import sys
 import threading
 import time
@@ -6,7 +7,7 @@ import time
 import pytest
 
 from repsurgery import progress
-from repsurgery.progress import progress_bar
+from repsurgery.progress import progress_bar, silent_progress
 
 
 class Terminal(io.StringIO):
@@ -128,8 +129,7 @@ def test_a_job_that_is_not_shown_writes_nothing(monkeypatch):
 def test_a_log_gets_lines_now_and_then_and_no_bar(capsys, monkeypatch):
     with progress_bar("texts", 10, done=2) as advance:
         advance(1)
-        assert capsys.readouterr().err == ""
-    assert capsys.readouterr().err == "texts: 3 of 10\n"
+    assert capsys.readouterr().err == "", "a short job"
     monkeypatch.setattr(progress, "LOG_SECONDS", 0)
     with progress_bar("texts", 10, done=2) as advance:
         advance(1)
@@ -138,3 +138,29 @@ def test_a_log_gets_lines_now_and_then_and_no_bar(capsys, monkeypatch):
     with pytest.raises(KeyboardInterrupt), progress_bar("texts", 10):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
+
+
+def test_progress_can_be_silenced_in_every_thread(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with silent_progress():
+        job = Job("silent")
+        job.work(50)
+        with silent_progress(silent=False):
+            Job("inner").end()
+        job.end()
+    assert terminal.rows == [""]
+    Job("loud").end()
+    assert terminal.shown() == ["loud:   0"]
+
+
+@pytest.mark.parametrize("theirs", [None, "0"])
+def test_bars_of_libraries_are_switched_off_in_a_log_and_then_left_as_they_were(monkeypatch, theirs):
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+    if theirs:
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", theirs)
+    with silent_progress(silent=False):
+        assert os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
+    assert os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == theirs
+    terminal_of(monkeypatch)
+    with silent_progress(silent=False):
+        assert os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == theirs

@@ -5,6 +5,7 @@ from . import gates as gates
 from . import moments as moments
 from . import price as price
 from . import steering as steering
+from . import zoo as zoo
 from .affine import AffineMap as AffineMap
 from .affine import Dense as Dense
 from .affine import Diagonal as Diagonal
@@ -14,13 +15,16 @@ from .affine import Translation as Translation
 from .affine import compose as compose
 from .affine import interpolate as interpolate
 from .certificates import Certificate as Certificate
+from .certificates import ContinuousCertificate as ContinuousCertificate
 from .certificates import Outcome as Outcome
 from .certificates.from_rows import certify as certify
 from .certificates.verify import verify as verify
+from .concepts import quantile_bins as quantile_bins
 from .gates import build_gate as build_gate
 from .gates import calibrate_gate as calibrate_gate
 from .gates import calibrate_soft_gate as calibrate_soft_gate
 from .moments import ClassMoments as ClassMoments
+from .moments import CrossMoments as CrossMoments
 from .moments import Moments as Moments
 from .origin import Origin as Origin
 from .price import Fisher as Fisher

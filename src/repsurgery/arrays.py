@@ -128,6 +128,7 @@ def check_labels(z: Any, n: int, *, caller: str = "this call") -> tuple[list[Lab
     if z.ndim != 1 or len(z) != n:
         raise LabelError(
             f"{caller} got labels of shape {z.shape} for {n} rows; it needs one label per row, shape ({n},)."
+            + (" LEACE(concept_type='continuous') takes several numbers per row." if z.ndim == 2 else "")
         )
     if z.dtype.kind == "O":
         z = _plain_labels(z, caller)
@@ -150,7 +151,8 @@ def _require_whole(z: Labels, caller: str) -> None:
     if (z != np.round(z)).any():
         raise LabelError(
             f"{caller} got continuous labels (Unknown label type: continuous), for example "
-            f"{z[z != np.round(z)][0]}; a concept is categorical. Bin the values into classes first."
+            f"{z[z != np.round(z)][0]}; classes are needed. Erase the numbers as they are with "
+            "LEACE(concept_type='continuous'), or bin them into classes: quantile_bins(z, 4)."
         )
 
 

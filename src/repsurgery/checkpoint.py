@@ -1,8 +1,8 @@
 """Checkpoints: what identifies a job, files that are written whole or not at all, and how interrupted work resumes.
 
-Files of the package's own formats are written by `atomic_file` or `atomic_folder`, except journals, whose lines carry a
-digest each. Models, adapters and control vectors (`lm.fold`, `workflows.fold`) are written by the libraries that define
-their formats. Everything that is identified by JSON is identified by `digest`.
+Files are written by `atomic_file`, `atomic_folder` or `added_files`, except journals, whose lines carry a digest each.
+Models, adapters and control vectors (`lm.fold`) are written into a draft by the libraries that define their formats.
+Everything that is identified by JSON is identified by `digest`.
 """
 
 import hashlib
@@ -27,6 +27,7 @@ __all__ = [
     "SAVE_SECONDS",
     "Checkpoint",
     "Journal",
+    "added_files",
     "atomic_file",
     "atomic_folder",
     "canonical_json",
@@ -132,6 +133,24 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         draft.rename(folder)
     finally:
         shutil.rmtree(outer, ignore_errors=True)
+
+
+@contextmanager
+def added_files(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder whose contents move into ``folder`` when the block ends, and disappear when it fails.
+
+    The folder is created if necessary, and its other files stay.
+
+    Guarantees
+    ----------
+    A failure leaves the folder as it was (test_added_files_appear_together_or_not_at_all).
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{_DRAFT_FOLDER}{folder.name}-") as draft:
+        yield Path(draft)
+        folder.mkdir(exist_ok=True)
+        for file in Path(draft).iterdir():
+            file.replace(folder / file.name)
 
 
 def keyed_folder(root: Path, *identity: Any, prefix: str = "") -> Path:

@@ -14,6 +14,7 @@ __all__ = [
     "FileFormatError",
     "FoldError",
     "GainWarning",
+    "HubError",
     "IdentityWarning",
     "InfeasibleWarning",
     "LabelError",
@@ -41,6 +42,7 @@ __all__ = [
     "SteeringWarning",
     "SurgeryError",
     "SurgeryWarning",
+    "TableWarning",
     "TextError",
 ]
 
@@ -137,6 +139,10 @@ class ModelError(SurgeryError):
     """A model cannot be found, read or trusted. Pass a folder, a reachable hub id or an embedded name."""
 
 
+class HubError(SurgeryError):
+    """The hub cannot be reached, has no such repository, or refuses access. Check name, network and token."""
+
+
 class ShardError(SurgeryError):
     """Some shards could not be read; the message names them. Repair them and run again: the others are kept."""
 
@@ -195,6 +201,10 @@ class NonFiniteWarning(SurgeryWarning):
 
 class EngineWarning(SurgeryWarning):
     """The cluster is reachable but has no free workers; the work starts when there are some. Start workers."""
+
+
+class TableWarning(SurgeryWarning):
+    """A table was read in an encoding or with separators that it does not state, or labels became equal; check it."""
 
 
 class PluginWarning(SurgeryWarning):

@@ -7,10 +7,14 @@ from typing import Any
 from repsurgery.arrays import check_finite
 from repsurgery.errors import FileFormatError, ParameterError
 
-__all__ = ["POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
+__all__ = ["IN_CHAT", "POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
 
-POSITIONS = ("all", "generated", "prompt", "last")
+POSITIONS = ("all", "generated", "prompt", "last", "assistant")
 """The positions that a steering may apply to; `repsurgery.lm.steer.steer` explains them."""
+
+IN_CHAT = " in chat"
+"""The end of the pooling where texts were read through a chat template, as in "last in chat"; older versions of this
+package show it and read the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,9 @@ class Origin:
     dtype : str or None
         The dtype in which the model ran.
     site, pooling : str or None
-        Where its states were read, and from which tokens of a text; see `repsurgery.lm.read.extract`.
-    positions : {"all", "generated", "prompt", "last"} or None
+        Where its states were read, and from which tokens of a text; see `repsurgery.lm.read.extract`. The pooling ends
+        in `IN_CHAT` where the texts were read through a chat template.
+    positions : {"all", "generated", "prompt", "last", "assistant"} or None
         Which positions are steered unless the caller specifies others.
     strength : float or None
         The strength, unless the caller specifies another. Maps are always stored at strength 1.
@@ -64,6 +69,11 @@ class Origin:
                 raise ParameterError(f"The origin's {name} is {value!r}; it must be a string, or None if unknown.")
         if self.positions not in (None, *POSITIONS):
             raise ParameterError(f"positions is {self.positions!r}; it must be one of {list(POSITIONS)}, or None.")
+
+    @property
+    def in_chat(self) -> bool | None:
+        """Whether it was fitted through a chat template; None if unknown."""
+        return None if self.pooling is None else self.pooling.endswith(IN_CHAT)
 
     def known(self) -> dict[str, Any]:
         """Return the fields that are not None, by name."""

@@ -1,14 +1,16 @@
 """Checks of output paths, made before a command does any work."""
 
+import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 from repsurgery.errors import OutputError
 
-__all__ = ["check_output", "check_output_folder"]
+__all__ = ["check_new_file", "check_new_folder", "check_output", "check_output_folder"]
 
 Place = str | os.PathLike[str]
 
@@ -83,9 +85,31 @@ def check_output_folder(out: Place, *, inputs: Iterable[Place | None] = (), writ
     return path
 
 
+def check_new_file(out: Place) -> Path:
+    """Return ``out`` as a path if a file may be written there and there is none yet."""
+    path = check_output(out)
+    if path.exists() or path.is_symlink():
+        raise OutputError(f"{path} exists already. Give another name, or remove it first.")
+    return path
+
+
+def check_new_folder(out: Place) -> Path:
+    """Return ``out`` as a path if it may become a folder, or is an empty one that may be written."""
+    path = check_output_folder(out)
+    if path.exists() and any(path.iterdir()):
+        raise OutputError(f"{path} is not empty. Name a new folder, so that no file of another model stays in it.")
+    return path
+
+
 def _require_writable(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"The folder {folder} is not writable. Name another folder.")
+    try:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # permissions alone do not tell, to the superuser or on a file system such as /proc
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"The folder {folder} is not writable ({error.strerror}). Name another folder.") from error
 
 
 def _files(places: Iterable[Place | None]) -> Iterator[Path]:

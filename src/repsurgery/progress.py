@@ -1,5 +1,6 @@
 """`progress_bar`: the progress of a long job, as a bar on a terminal or in a notebook, and as lines in a log."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -7,10 +8,40 @@ from contextlib import contextmanager
 
 from repsurgery.errors import MissingExtraError
 
-__all__ = ["progress_bar"]
+__all__ = ["progress_bar", "silent_progress"]
 
 LOG_SECONDS = 30.0
-"""In a log, a line says this often how far the job is, and another one when it has ended without an error."""
+"""In a log, a line says this often how far the job is; a shorter job writes nothing there."""
+_THEIR_SWITCH = "HF_HUB_DISABLE_PROGRESS_BARS"
+"""What transformers and huggingface-hub ask, when they are imported, about bars of their own."""
+_silent = False
+
+
+@contextmanager
+def silent_progress(*, silent: bool = True) -> Iterator[None]:
+    """Within the block no job shows its progress, whatever thread it runs in.
+
+    Bars of libraries that are imported within the block are not shown either; nor are they in a log, where those
+    libraries would write them as well.
+
+    Parameters
+    ----------
+    silent : bool
+        False: progress is shown as usual, on a terminal as bars.
+    """
+    global _silent
+    before, theirs = _silent, os.environ.get(_THEIR_SWITCH)
+    _silent = _silent or silent
+    if _silent or not sys.stderr.isatty():
+        os.environ[_THEIR_SWITCH] = "1"
+    try:
+        yield
+    finally:
+        _silent = before
+        if theirs is None:
+            os.environ.pop(_THEIR_SWITCH, None)
+        else:
+            os.environ[_THEIR_SWITCH] = theirs
 
 
 @contextmanager
@@ -24,7 +55,7 @@ def progress_bar(label: str, total: int, *, show: bool = True, done: int = 0) ->
     total : int
         Items altogether.
     show : bool
-        False: show nothing.
+        False: show nothing. So it is within `silent_progress`.
     done : int
         Items that an earlier run finished.
 
@@ -33,7 +64,7 @@ def progress_bar(label: str, total: int, *, show: bool = True, done: int = 0) ->
     Bars of jobs in several threads stand on lines of their own, and each leaves one line when it ends
     (test_two_jobs_at_once_have_a_line_each).
     """
-    if not show:
+    if not show or _silent:
         yield lambda items: None
         return
     try:
@@ -49,9 +80,11 @@ def progress_bar(label: str, total: int, *, show: bool = True, done: int = 0) ->
         on_terminal = not bar.disable and not bar.gui
         bar.leave = not on_terminal
 
+        logged = False
+
         def log() -> None:
-            nonlocal next_line
-            next_line = time.monotonic() + LOG_SECONDS
+            nonlocal next_line, logged
+            next_line, logged = time.monotonic() + LOG_SECONDS, True
             sys.stderr.write(f"{label}: {done} of {total}\n")
 
         def advance(items: int) -> None:
@@ -64,7 +97,7 @@ def progress_bar(label: str, total: int, *, show: bool = True, done: int = 0) ->
 
         try:
             yield advance
-            if bar.disable:
+            if logged:
                 log()
         finally:
             if on_terminal:

@@ -76,7 +76,7 @@ def test_help_imports_no_verb(words):
     assert not imported(*words) & {*FRAMEWORKS, *verb_modules().values()}
 
 
-@pytest.mark.parametrize("verb", ["fit", "fold", "generate", "merge", "moments", "plan"])
+@pytest.mark.parametrize("verb", ["fit", "export", "generate", "merge", "moments", "plan"])
 def test_the_help_of_a_verb_imports_that_verb_alone(verb):
     modules = imported(verb, "--help")
     assert modules & {*verb_modules().values()} == {verb_modules()[verb]}

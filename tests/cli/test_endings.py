@@ -113,10 +113,10 @@ def test_a_closed_pipe_ends_without_a_word(words, tmp_path):
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\u2028\u2029\u200b\ufeff"
 
 
-def on_a_terminal(*words, cwd):
+def on_a_terminal(*words, cwd, **variables):
     """Return what a command writes to a terminal, bytes and all."""
     master, slave = pty.openpty()
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "300", "TERM": "xterm"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "300", "TERM": "xterm", **variables}
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words], stdout=slave, stderr=slave, stdin=slave, env=env, cwd=cwd
     )

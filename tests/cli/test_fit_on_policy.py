@@ -14,7 +14,9 @@ from repsurgery.lm.policy import credit
 from repsurgery.scorers.base import SCORERS
 from repsurgery.studies.toxicity import configuration
 from repsurgery.workflows.fit import fit_table
-from repsurgery.workflows.on_policy import fit_on_policy, read_prompts
+from repsurgery.workflows.on_policy import fit_on_policy
+from repsurgery.workflows.prompts import read_prompts
+from tests.cli.words import instead
 from tests.lm import tools
 from tests.lm.test_on_policy import PROMPTS, WordScorer
 from tests.lm.tiny_models import WIDTH
@@ -164,9 +166,9 @@ def test_one_round_prints_its_certificate_and_keeps_its_moments(run, prompt_file
         (["--prompts", "absent.txt"], "There is no file of prompts"),
         (["--prompts", "empty.txt"], "holds no prompts"),
         (["--scorer", "nobody"], "There is no scorer 'nobody'"),
-        (["--rounds", "2", "--gate", "lda"], "gate='always', or one round"),
+        (["--rounds", "2", "--gate", "lda"], "Choose --gate always, or one round"),
         (["--rounds", "2", "--keep-moments"], "--rounds 1"),
-        (["--source-at", "0.05"], "target_at must not be the larger"),
+        (["--source-at", "0.05"], "--target-at must not be the larger"),
     ],
 )
 def test_bad_flags_are_refused(run, prompt_file, model_folder, tmp_path, monkeypatch, words, message):
@@ -174,7 +176,7 @@ def test_bad_flags_are_refused(run, prompt_file, model_folder, tmp_path, monkeyp
     (tmp_path / "table.csv").write_text("text,label\na,b\n")
     (tmp_path / "empty.txt").write_text("\n \n")
     base = ["fit", "--on-policy", "--prompts", prompt_file, "--scorer", "words", "--method", "mean"]
-    result = run(*base, *words, "--model", model_folder, "--out", tmp_path / "f")
+    result = run(*instead(base, *words), "--model", model_folder, "--out", tmp_path / "f")
     assert result.exit_code != 0
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "f").exists()
@@ -239,7 +241,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(run, prompt_file, model_folde
 def test_prompts_are_the_lines_of_a_file(prompt_file, tmp_path):
     assert read_prompts(prompt_file) == PROMPTS
     (tmp_path / "latin").write_bytes("é".encode("latin-1"))
-    with pytest.raises(DataError, match="Save it as UTF-8"):
+    with pytest.raises(DataError, match="line 1: byte 0 is not UTF-8"):
         read_prompts(tmp_path / "latin")
 
 

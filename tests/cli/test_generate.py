@@ -142,7 +142,7 @@ def test_prompts_in_a_file_are_read_as_fit_reads_them(run, fitted, model_folder,
     assert from_file.exit_code == 0, from_file.output
     assert from_file.stdout == run(*common, "--prompt", "w1 w2", "--prompt", "w4 w5").stdout
     prompts.write_bytes("é".encode("latin-1"))
-    assert "Save it as UTF-8" in run(*common, "--prompts-file", prompts).stderr
+    assert "Save the file as UTF-8" in run(*common, "--prompts-file", prompts).stderr
 
 
 def test_strength_zero_writes_what_the_base_writes(run, fitted, model_folder, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import repsurgery as rs
+from tests.cli.words import instead
 from tests.scale.checks import assert_equal_bits, assert_exact
 from tests.scale.written import rows, write_npy, write_parquet
 
@@ -120,7 +121,7 @@ def test_rows_that_are_not_finite(folder, data, count):
     ],
 )
 def test_a_wrong_word_is_one_line(folder, run, words, told):
-    result = run("moments", "--out", "m.safetensors", *words)
+    result = run("moments", *instead(("--out", "m.safetensors"), *words))
     assert result.exit_code == 1
     assert told in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

@@ -155,7 +155,7 @@ def test_fold_takes_site_and_strength_from_the_file(run, model_folder, tmp_path)
         out = tmp_path / f"folded{len(words)}{strength}"
         result = run("fold", tmp_path / "m", "--model", model_folder, "--out", out, *words)
         assert result.exit_code == 0, result.output
-        assert f"Folded at layers.0.mlp, strength {strength}" in result.stdout
+        assert f"Exported at layers.0.mlp, strength {strength}" in result.stdout
         folded, _ = lm.load(out)
         with torch.no_grad(), lm.steer(model, {"layers.0.mlp": m}, strength=strength):
             torch.testing.assert_close(folded(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)

@@ -2,6 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from repsurgery import lm
+from repsurgery.lm.load import memory
 from repsurgery.scale import DEFAULT_RATES
 
 
@@ -39,3 +41,34 @@ def test_a_plan_of_half_a_row_is_refused(run, rows):
     result = run("plan", "--rows", rows, "--width", 16)
     assert result.exit_code == 1
     assert "whole number" in result.stderr
+
+
+def test_the_memory_of_a_model_is_shown_beside_what_is_free(run, model_folder, monkeypatch):
+    words = ("plan", "--model", model_folder, "--batch", 4, "--tokens", 32, "--dtype", "float32")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    plan = lm.plan_memory(model_folder, batch=4, tokens=32)
+    assert f"{plan.parameters:,} parameters in float32" in result.stdout
+    shown = " ".join(result.stdout.split())
+    assert "batch 4, 32 tokens" in shown and "It fits: it needs about 500 MB of" in shown
+    monkeypatch.setattr(memory, "free_on_cpu", lambda: plan.total - 1)
+    assert "It does not fit" in (short := run(*words).stdout)
+    assert "With --dtype bfloat16 it needs about 500 MB and fits." in short
+    monkeypatch.setattr(memory, "free_on_cpu", lambda: 10**6)
+    assert "Choose a smaller model or fewer --tokens" in run(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ((), "Pass either --model, or both --rows and --width"),
+        (("--rows", 10), "needs both --rows and --width"),
+        (("--width", 10), "needs both --rows and --width"),
+        (("--rows", 10, "--width", 2, "--model", "minilm"), "Pass either --model"),
+        (("--rows", 10, "--width", 2, "--batch", 3), "--batch is for a plan of --model"),
+        (("--model", "no/such folder"), "not a hub id"),
+    ],
+)
+def test_a_plan_of_neither_or_both_is_refused(run, words, remedy):
+    result = run("plan", *words)
+    assert result.exit_code == 1 and remedy in result.stderr, result.output

@@ -54,11 +54,13 @@ def test_a_study_leaves_a_record_its_specification_and_a_report(reproduce, run, 
     assert spec.methods == ("base", "mean") and spec.source == "b"
     assert (tmp_path / "report" / "index.html").read_text().count("<table") > 3
     # the specification alone repeats the study, from what was kept
-    again = run(
-        "reproduce", "--spec", path.with_suffix(".toml"), "--out", tmp_path / "again", "--work-dir", tmp_path / "work"
-    )
+    where = ("--out", tmp_path / "again", "--work-dir", tmp_path / "work")
+    again = run("reproduce", "--spec", path.with_suffix(".toml"), *where, "--json")
     assert again.exit_code == 0, again.output
     [other] = (tmp_path / "again").glob("*.json")
+    document = json.loads(again.stdout)
+    assert document["record"] == str(other) and document["report"] is None
+    assert document["tables"][0]["rows"] and "data:" in again.stderr
     assert read_record(other).settings == record.settings
 
 

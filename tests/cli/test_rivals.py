@@ -11,6 +11,7 @@ from repsurgery.studies.toxicity.decoding import training
 from repsurgery.studies.toxicity.decoding.parts import KIND
 from repsurgery.studies.toxicity.generators import GENERATORS
 from repsurgery.studies.toxicity.rivals import dexperts
+from tests.cli.words import instead
 from tests.studies.toxicity.small import make_files, small_spec
 
 pytest.importorskip("peft", reason="adapters need the extra repsurgery[rivals]")
@@ -77,7 +78,9 @@ def test_a_study_after_the_training_trains_nothing(train, run, files, monkeypatc
     assert f"{LINE} alpha=1" in [c.name for c in read_record(path).configurations]
     assert same(parts(files / "work"), made)
     # in another folder nothing is stored, so that the study would have to train
-    assert run("reproduce", "--spec", files / "small.toml", *where, "--work-dir", files / "other").exit_code == 1
+    assert (
+        run("reproduce", "--spec", files / "small.toml", *instead(where, "--work-dir", files / "other")).exit_code == 1
+    )
 
 
 def test_a_second_training_makes_nothing(train, files, monkeypatch):
@@ -106,7 +109,10 @@ def test_interrupted_training_resumes_to_the_same_parts(train, files, monkeypatc
         assert result.exit_code == INTERRUPTED
         assert "rivals stopped; run again to resume." in result.stderr
     assert not parts(files / "work") and len(list((files / "work" / "rivals").iterdir())) == 1
+    taken = []
+    monkeypatch.setattr(training, "_step", lambda *words: (taken.append(words[3]), step(*words))[1])
     assert train().exit_code == 0
+    assert taken[0] == 1, "the step before the interruption is not repeated"
     assert same(parts(files / "work"), parts(files / "whole-2"))
     assert not same(parts(files / "work"), parts(files / "whole"))
 
@@ -131,7 +137,7 @@ def test_any_labelled_table_will_do(run, files, tmp_path):
         ([""], "no rival ''"),
         ([" "], "no rival ' '"),
         (["dexperts volume=3"], "alpha=…"),
-        (["dexperts", "--target", "polite"], "0 texts labelled 'polite'"),
+        (["dexperts", "--target", "polite"], "no text labelled as target 'polite'"),
         (["dexperts tokens=3"], "at least one block"),
         (["dexperts", "--data", "missing.csv"], "missing.csv"),
         (["dexperts", "--set", "fit_rows"], "--set got 'fit_rows'"),

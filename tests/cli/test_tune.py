@@ -12,6 +12,7 @@ from repsurgery.errors import ParameterError
 from repsurgery.scorers.base import SCORERS
 from repsurgery.studies.tuned.record import read_tune_record
 from repsurgery.tuning import plan as plans
+from tests.cli.words import instead
 from tests.lm.tiny_models import WORDS, texts, tiny_model, tiny_tokenizer
 from tests.tuning.tiny import PLAN, LetterScorer, write_inputs
 
@@ -63,6 +64,9 @@ def test_a_search_writes_a_steering_a_lock_a_page_and_a_record(run, quick, tmp_p
     # the lock makes the same file, without a search
     again = run("tune", "--lock", tmp_path / "lower.lock.json", "--out", tmp_path / "b.safetensors")
     assert again.exit_code == 0, again.output
+    # and finished work makes it once more, here as a document
+    document = json.loads(run(*quick, "--json", "--quiet").stdout)
+    assert document["digest"] == loaded.digest() and document["record"]["price"] == record["price"]
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "lower.safetensors").read_bytes()
     assert "the same, bit for bit" in again.stdout
     assert "best so far" not in again.stdout
@@ -105,12 +109,12 @@ def test_a_price_that_is_not_positive_is_refused(run, quick, kl):
 def test_missing_inputs_are_named(run, inputs, tmp_path, model_folder):
     out = ("--out", tmp_path / "o.safetensors", "--work-dir", tmp_path / "work", "--quick")
     refused(run("tune", "--model", model_folder, "--scorer", "letters", *out), "A search needs prompts")
-    refused(run(*inputs, *out, "--prompts", tmp_path / "absent.txt"), "There is no file of prompts")
+    refused(run(*instead((*inputs, *out), "--prompts", tmp_path / "absent.txt")), "There is no file of prompts")
     without = ("tune", "--prompts", tmp_path / "prompts.txt", "--model", model_folder, *out)
     refused(run(*without), "neither a table of texts nor a scorer")
     refused(run("tune", tmp_path / "absent.csv", *without[1:]), "absent.csv")
-    refused(run(*inputs, *out, "--source", "rude"), "source is 'rude'; the labels of the texts are")
-    refused(run(*inputs, *out, "--target", "high"), "both 'high'")
+    refused(run(*instead((*inputs, *out), "--source", "rude")), "--source is 'rude'; the labels of the texts are")
+    refused(run(*instead((*inputs, *out), "--target", "high")), "both 'high'")
     assert not (tmp_path / "o.safetensors").exists()
 
 
@@ -146,12 +150,14 @@ def test_models_and_sites_that_cannot_be_steered_are_refused(run, quick, tmp_pat
     refused(run(*quick, "--site", "layers.77"), "layers.77")
     tiny_model("bert").save_pretrained(tmp_path / "encoder")
     tiny_tokenizer().save_pretrained(tmp_path / "encoder")
-    refused(run(*quick, "--model", tmp_path / "encoder"))
+    refused(run(*instead(quick, "--model", tmp_path / "encoder")))
 
 
 def test_outputs_are_checked_before_any_work(run, quick, tmp_path):
-    refused(run(*quick, "--out", tmp_path / "absent" / "o.safetensors"), "There is no folder", "Create it first")
-    refused(run(*quick, "--out", tmp_path / "prompts.txt"), "is one of the inputs")
+    refused(
+        run(*instead(quick, "--out", tmp_path / "absent" / "o.safetensors")), "There is no folder", "Create it first"
+    )
+    refused(run(*instead(quick, "--out", tmp_path / "prompts.txt")), "is one of the inputs")
     refused(run(*quick, "--report", tmp_path / "texts.csv"), "cannot be used as a folder")
     assert not (tmp_path / "work").exists()
 

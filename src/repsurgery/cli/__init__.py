@@ -24,7 +24,7 @@ def main() -> None:
     try:
         from repsurgery.cli.app import app
 
-        app()
+        app(prog_name="repsurgery")
     except MissingExtraError as error:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The command ``repsurgery``: its verbs, each imported when it is used, and how errors reach the user."""
+"""The command ``repsurgery``: its verbs, each imported when it is used, and how results and errors reach the user."""
 
 import ast
 import errno
@@ -7,45 +7,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import repsurgery
 from repsurgery.cli import INTERRUPTED
+from repsurgery.cli.options import Debug, Json, Quiet, Version
+from repsurgery.cli.output import Form, write_error
 from repsurgery.cli.terminal import Console, escape, typer
-from repsurgery.errors import ParameterError, SurgeryError, SurgeryWarning
+from repsurgery.cli.usage import UsageError
+from repsurgery.cli.verb import FORM, RESUMABLE, RESUMES, Verb, spoken
+from repsurgery.errors import SurgeryError, SurgeryWarning
 
 # `terminal` has already reported a missing Typer or Rich
 from typer.core import TyperCommand, TyperGroup  # isort: skip
 from typer.main import get_command  # isort: skip
 
-__all__ = ["app"]
+__all__ = ["PANELS", "VERBS", "app"]
 
-VERBS = (
-    *("tune", "fit", "moments", "merge", "plan", "generate", "inspect", "fold"),
-    *("demo", "guarantees", "reproduce", "report", "lm-eval"),
-    *("rivals", "train-scorer", "compare-scorers"),
-)
+PANELS = {
+    "Start here": ("demo", "doctor"),
+    "Choose and fit a steering": ("tune", "fit"),
+    "Use a steering": ("zoo", "generate", "serve", "export", "fold", "push"),
+    "Look at what there is": ("inspect", "guarantees", "report"),
+    "Studies of the paper": ("reproduce", "rivals", "lm-eval", "train-scorer", "compare-scorers"),
+    "More data than one machine holds": ("moments", "merge", "plan"),
+}
+"""The verbs by task, in the order in which the help shows them."""
+VERBS = tuple(verb for verbs in PANELS.values() for verb in verbs)
 """The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
-RESUMABLE = ("demo", "moments", "reproduce", "rivals", "train-scorer", "tune")
-"""Verbs that store finished work and continue from it when they are run again; `fit` does so with --on-policy."""
-RESUMES = "repsurgery.resumes"
-"""Where a verb notes, in what its context shares with the group, whether it resumes."""
 
+HELP = """Steer and erase concepts in language models with optimal affine maps, and measure what they do.
 
-class Verb(TyperCommand):
-    """One verb, whose errors name flags: "batch_rows is 0; …" becomes "--batch-rows is 0; …"."""
+For a first look, let a search steer a real model from rude to courteous; then fit a steering on your own texts:
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the verb."""
-        ctx.meta[RESUMES] = self.name in RESUMABLE or ctx.params.get("on_policy", False)
-        try:
-            return super().invoke(ctx)
-        except ParameterError as error:
-            name, is_, problem = str(error).partition(" is ")
-            flags = [p.opts[0] for p in self.params if p.name == name and ctx.params[name] is not None]
-            if not flags:
-                raise
-            raise type(error)(f"{flags[0]}{is_}{problem}") from error
+[bold]repsurgery demo --quick[/]
+
+[bold]repsurgery fit texts.csv --source rude --target kind --out kind.safetensors[/]
+"""
+ENDING = """Every command has --help. With --json, stdout holds one JSON document: the result, or the error.
+
+Exit codes: 0 success, 1 an error in the input or the work, 2 a wrong command line, 130 stopped by Ctrl-C."""
 
 
 class Verbs(TyperGroup):
@@ -57,6 +57,8 @@ class Verbs(TyperGroup):
     Guarantees
     ----------
     Listing the verbs imports none of them, and neither NumPy nor scikit-learn (test_help_imports_no_verb).
+    A missing package of any extra is one line that names the extra (test_a_command_names_the_extra_that_it_lacks).
+    With --json, stdout holds one document, whatever goes wrong (test_every_failure_is_one_document).
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -70,25 +72,42 @@ class Verbs(TyperGroup):
             module = import_module(f"repsurgery.cli.{name}")
             single = typer.Typer(add_completion=False)
             settings = getattr(module, "SETTINGS", None)
-            single.command(cmd_name, cls=Verb, context_settings=settings)(getattr(module, name))
-            self.commands[cmd_name] = get_command(single)
+            single.command(cmd_name, cls=Verb, context_settings=settings)(spoken(getattr(module, name)))
+            command: Any = get_command(single)
+            command.other_names = getattr(module, "OTHER_NAMES", {})
+            self.commands[cmd_name] = command
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """List the verbs with the help in their sources, without importing them."""
-        self.commands = {verb: TyperCommand(verb, help=_help_in_source(verb)) for verb in VERBS}
+        self.commands = {
+            verb: TyperCommand(verb, help=_help_in_source(verb), rich_help_panel=panel)
+            for panel, verbs in PANELS.items()
+            for verb in verbs
+        }
+        params: list[Any] = self.params
+        for param in params:  # completion, which the guide explains, would not fit a narrow terminal
+            param.hidden = param.name in ("install_completion", "show_completion")
         super().format_help(ctx, formatter)
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the options before the verb."""
+        asked = Form(json="--json" in args)  # what a wrong command line meant is not known before it is understood
+        with _usage_errors(asked):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[FORM] = asked
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen verb."""
         try:
-            with _warnings_on_one_line():
+            with _usage_errors(ctx.meta[FORM]), _warnings_on_one_line():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             verb = ctx.invoked_subcommand
             resumes = ctx.meta.get(RESUMES, verb in RESUMABLE)
             line = f"{verb} stopped; run again to resume." if resumes else "Stopped."
-            Console(stderr=True, soft_wrap=True).print(line, highlight=False)
+            _say_error(ctx, "Interrupted", line, INTERRUPTED, heading="")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # nobody reads the output any more: `main` exits silently
@@ -98,8 +117,35 @@ class Verbs(TyperGroup):
             line = " ".join(str(error).split())
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 line += ". Make room, and run the same command again."
-            Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(line)}")
+            _say_error(ctx, type(error).__name__, line, 1)
             raise typer.Exit(1) from error
+        except ModuleNotFoundError as error:
+            from repsurgery.extras import extra_of
+
+            package = (error.name or "").partition(".")[0]
+            extra = extra_of(package)
+            if extra is None or ctx.params.get("debug"):
+                raise
+            line = f"This command needs {package}: pip install 'repsurgery[{extra}]'"
+            _say_error(ctx, "MissingExtraError", line, 1)
+            raise typer.Exit(1) from error
+
+
+def _say_error(ctx: Any, kind: str, line: str, code: int, heading: str = "[bold red]Error:[/] ") -> None:
+    if ctx.meta[FORM].json:
+        write_error(kind, line, code)
+    Console(stderr=True, soft_wrap=True).print(f"{heading}{escape(line)}", highlight=False)
+
+
+@contextmanager
+def _usage_errors(form: Form) -> Iterator[None]:
+    """Write the document of a wrong command line, if JSON was asked for; Typer then explains it to people."""
+    try:
+        yield
+    except UsageError as error:
+        if form.json:
+            write_error("UsageError", error.format_message(), error.exit_code)
+        raise
 
 
 def _help_in_source(verb: str) -> str | None:
@@ -129,24 +175,16 @@ def _warnings_on_one_line() -> Iterator[None]:
 
 app = typer.Typer(
     cls=Verbs,
-    help=repsurgery.__doc__,
+    help=HELP,
+    epilog=ENDING,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"repsurgery {repsurgery.__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _global_options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    as_json: Json = False, quiet: Quiet = False, debug: Debug = False, version: Version = False
 ) -> None:
-    """Declare the options of every command: `Verbs` reads debug, and version has a callback."""
+    """Declare the options that may stand before the verb; `Verb` reads them, and version has a callback."""

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from repsurgery.checkpoint import write_text
-from repsurgery.cli.terminal import Console, typer
+from repsurgery.cli.output import say_table
+from repsurgery.cli.terminal import typer
 from repsurgery.outputs import check_output
 
 __all__ = ["compare_scorers"]
@@ -20,9 +21,8 @@ def compare_scorers(
         typer.Option(help="Folder of Jigsaw and RealToxicityPrompts.", show_default="$REPSURGERY_DATA, or the hub"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
-) -> None:
+) -> dict[str, Any]:
     """Compare toxicity scorers on the archived texts that the MiniLM scorer was not trained on."""
-    from repsurgery.cli.show import show_table
     from repsurgery.studies.toxicity.minilm.comparison import compare_scorers as compare
     from repsurgery.studies.toxicity.minilm.comparison import comparison_tables
     from repsurgery.studies.toxicity.minilm.rows import scorer_rows
@@ -33,4 +33,5 @@ def compare_scorers(
     if out is not None:
         write_text(out, json.dumps(record, indent=2) + "\n")
     for table in comparison_tables(record):
-        show_table(table, Console())
+        say_table(table)
+    return dict(record)

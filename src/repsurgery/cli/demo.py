@@ -1,10 +1,12 @@
 """``repsurgery demo``: a small search on the embedded model, with an effect that one can see."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from repsurgery.cli.terminal import Console, print_sentence, typer
-from repsurgery.cli.tune import show_tuned
+from repsurgery.cli.options import Device, Dtype
+from repsurgery.cli.output import say, step
+from repsurgery.cli.terminal import typer
+from repsurgery.cli.tune import show_tuned, tuned_document
 from repsurgery.outputs import check_output_folder
 from repsurgery.studies.tuned.record import TUNE_FILES
 
@@ -17,14 +19,15 @@ def demo(
         Path, typer.Option("--report", "--out", help="Folder of the report, the steering file and finished work.")
     ] = Path("reports/demo"),
     model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
+    device: Device = None,
+    dtype: Dtype = None,
     kl: Annotated[float, typer.Option(help="Highest price in nats per token.")] = 0.15,
     seed: Annotated[int, typer.Option(help="Random seed; equal seeds give equal texts.")] = 0,
-) -> None:
+) -> dict[str, Any]:
     """Steer a real model from rude to courteous: a search chooses how, and prompts that took no part confirm it."""
     files = (*TUNE_FILES, "courteous.safetensors", "courteous.lock.json")
     check_output_folder(report, inputs=[Path(model)], writes=files)
-    console = Console()
-    console.print("[bold]Preparing[/]: PyTorch and Transformers")
+    step("Preparing: PyTorch and Transformers")
     import repsurgery as rs
     from repsurgery.tuning.plan import DEMO, DEMO_QUICK
 
@@ -34,14 +37,17 @@ def demo(
         target="courteous",
         prompts="provoking",
         model=model,
+        device=device,
+        dtype=dtype,
         kl=kl,
         plan=DEMO_QUICK if quick else DEMO,
         seed=seed,
         work_dir=report / "work",
-        announce=lambda line: print_sentence(line, console),
+        announce=step,
     )
     report.mkdir(parents=True, exist_ok=True)
-    tuned.save(report / "courteous.safetensors")
+    lock = tuned.save(report / "courteous.safetensors")
     assert tuned.record is not None
-    show_tuned(tuned.record, report, console)
-    print_sentence(f"Steering file: {report / 'courteous.safetensors'}", console)
+    page = show_tuned(tuned.record, report)
+    say(f"Steering file: {report / 'courteous.safetensors'}")
+    return tuned_document(tuned, report / "courteous.safetensors", lock, page)

@@ -5,18 +5,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, print_sentence, typer
+from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.output import say, say_table
+from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output
 
 if TYPE_CHECKING:
     from repsurgery import Origin
 
-__all__ = ["fit"]
+__all__ = ["OTHER_NAMES", "fit"]
+
+OTHER_NAMES = {"text": "--text-column", "label": "--label-column", "prompt": "--prompt-column"}
+"""What the library calls some of the options."""
 
 Pooling = Literal["last", "cls", "mean", "all"]
-Positions = Literal["all", "generated", "prompt", "last"]
+Positions = Literal["all", "generated", "prompt", "last", "assistant"]
 Credit = Literal["text", "step"]
 
 
@@ -44,12 +48,24 @@ def fit(
         Path | None,
         typer.Option(help="Fit from this file of moments, without texts and model. See the command moments."),
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="Column that holds the texts.", show_default="text")] = None,
+    text_column: Annotated[
+        str | None, typer.Option("--text-column", "--text", help="Column of the texts.", show_default="text")
+    ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="Column that holds the labels.", show_default="label")
+        str | None, typer.Option("--label-column", "--label", help="Column of the labels.", show_default="label")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Embedded name, folder, or hub id.", show_default="smollm2-135m")
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    chat: Chat = False,
+    prompt_column: Annotated[
+        str | None,
+        typer.Option(
+            help="With --chat: column of the user's messages, to which the texts are the assistant's answers.",
+            show_default="none; the texts are the user's messages",
+        ),
     ] = None,
     site: Annotated[
         str | None, typer.Option(help="final, layers.N, layers.N.attn, layers.N.mlp, embeddings.", show_default="final")
@@ -81,6 +97,13 @@ def fit(
             show_default="auto",
         ),
     ] = None,
+    bins: Annotated[
+        int | None, typer.Option(min=2, help="Labels are numbers: bin them into so many classes by quantiles.")
+    ] = None,
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Labels are numbers: erase them as they are (with --method leace)."),
+    ] = False,
     pooling: Annotated[
         Pooling | None,
         typer.Option(
@@ -121,7 +144,9 @@ def fit(
         bool,
         typer.Option("--on-policy", help="Fit on what the model itself writes after --prompts, rated by --scorer."),
     ] = False,
-    prompts: Annotated[Path | None, typer.Option(help="On-policy: text file with one prompt per line.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="On-policy: text file with one prompt per line, or .jsonl with messages.")
+    ] = None,
     scorer: Annotated[
         str | None, typer.Option(help="On-policy: scorer of the texts, such as linear. An unknown name lists all.")
     ] = None,
@@ -150,37 +175,43 @@ def fit(
         float | None,
         typer.Option(help="On-policy, --credit step: credit of a step that is steered.", show_default="0.1"),
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Fit a steering function on labelled texts, from moments, or on the model's own texts, and save it."""
     check_output(out, inputs=[table, moments, model, prompts])
     import repsurgery as rs
     from repsurgery.moments.shrinkage import parse_alpha
     from repsurgery.studies.common.report.certificates import certificate_table
+    from repsurgery.studies.common.report.describe import describe
     from repsurgery.workflows.fit import fit_moments, fit_table
 
     options = {"source": source, "target": target, "gate": gate, "shrinkage": shrinkage, "ridge": ridge}
     options |= {"alpha": None if alpha is None else parse_alpha(alpha)}
     params = _given(options)
     labelled = {"--text-column": text_column, "--label-column": label_column, "--held-out": held_out}
+    labelled |= {"--prompt-column": prompt_column, "--bins": bins, "--continuous": continuous or None}
+    if continuous and method != "leace":
+        raise ParameterError("--continuous needs --method leace; the other methods need classes, such as --bins 4.")
+    params |= {"concept_type": "continuous"} if continuous else {}
+    loading = _given({"device": device, "dtype": dtype})
     rules = {"samples": samples, "credit": credit, "source_at": source_at, "target_at": target_at, "step_at": step_at}
     if on_policy:
         from repsurgery.cli.fit_on_policy import fit_own_texts
 
         named = {"a table": table, "--moments": moments, "--source": source, "--target": target}
         placed = {"model": model, "site": site, "strength": strength, "positions": positions, "licence": licence}
-        fit_own_texts(
+        return fit_own_texts(
             out,
             prompts=prompts,
             scorer=scorer,
+            chat=chat,
             refused={**named, **labelled, "--pooling": pooling},
             keep_moments=keep_moments,
             store_fisher=store_fisher,
             method=method,
             params={name: value for name, value in params.items() if name not in ("source", "target")},
             rounds=1 if rounds is None else rounds,
-            **_given({**rules, **placed, "max_length": max_length, "seed": seed}),
+            **_given({**rules, **placed, **loading, "max_length": max_length, "seed": seed}),
         )
-        return
     own = {"prompts": prompts, "scorer": scorer, "rounds": rounds, **rules}
     _refuse(
         {f"--{name.replace('_', '-')}": value for name, value in own.items()},
@@ -194,7 +225,8 @@ def fit(
     if moments is not None and store_fisher:
         raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
-        _refuse({**labelled, "--max-length": max_length, "--seed": seed}, "--moments reads no texts, which need")
+        unused = {"--max-length": max_length, "--seed": seed, "--device": device, "--dtype": dtype}
+        _refuse({**labelled, **unused, "--chat": chat or None}, "--moments reads no texts, which need")
         result = fit_moments(moments, method=method, params=params, **origin)
     else:
         assert table is not None
@@ -203,17 +235,26 @@ def fit(
             method=method,
             params=params,
             store_fisher=store_fisher,
+            chat=chat,
+            prompt=prompt_column,
+            bins=bins,
+            **loading,
             **_given({"text": text_column, "label": label_column, "max_length": max_length}),
             **_given({"held_out": held_out, "seed": seed, **origin}),
         )
     estimator = result.estimator
-    rs.save(estimator if keep_moments else estimator.steering_, out)
-    console = Console()
+    saved = estimator if keep_moments else estimator.steering_
+    rs.save(saved, out)
     measured = None if result.held_out is None else result.held_out.certificate
-    show_table(certificate_table(estimator.certificate_, measured), console)
+    say_table(certificate_table(estimator.certificate_, measured))
     for note in result.notes:
-        print_sentence(note, console)
-    console.print(f"Wrote {escape(str(out))}, to be used at {escape(_place(estimator.origin))}.", soft_wrap=True)
+        say(note)
+    say(f"Wrote {out}, to be used at {_place(estimator.origin)}.")
+    away = result.held_out and {
+        "verdict": result.held_out.verdict,
+        "certificate": result.held_out.certificate.to_dict(),
+    }
+    return {"file": out, **describe(saved), "held_out": away, "notes": result.notes}
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape
+from repsurgery.cli.output import say, say_table
 from repsurgery.errors import ParameterError
 
 __all__ = ["fit_own_texts"]
@@ -16,10 +15,11 @@ def fit_own_texts(
     *,
     prompts: Path | None,
     scorer: str | None,
+    chat: bool,
     refused: Mapping[str, Any],
     keep_moments: bool,
     **how: Any,
-) -> None:
+) -> dict[str, Any]:
     """Fit on what the model writes after the prompts of a file, save the steering, and print its rounds.
 
     Parameters
@@ -27,6 +27,8 @@ def fit_own_texts(
     out : path
     prompts, scorer
         The values of --prompts and --scorer; both are needed.
+    chat : bool
+        Take plain prompts as messages of a user.
     refused : mapping of flag to value
         Flags that have no meaning here, which raise an error where they were given.
     keep_moments : bool
@@ -49,23 +51,28 @@ def fit_own_texts(
     import repsurgery as rs
     from repsurgery.scorers import load_scorer
     from repsurgery.studies.common.report.certificates import certificate_table
-    from repsurgery.workflows.on_policy import fit_on_policy, read_prompts
+    from repsurgery.studies.common.report.describe import describe
+    from repsurgery.workflows.on_policy import fit_on_policy
+    from repsurgery.workflows.prompts import in_chat, read_prompts
 
-    found = fit_on_policy(read_prompts(prompts), load_scorer(scorer), **how)
+    asked = in_chat(read_prompts(prompts)) if chat else read_prompts(prompts)
+    found = fit_on_policy(asked, load_scorer(scorer), **how)
     steering, result = found.steering, found.steering
     if keep_moments:  # of one round, whose function is the whole steering, so that it has the same price
         result = found.rounds[-1].estimator.with_origin(steering.origin).with_price(steering.price)
     rs.save(result, out)
-    console = Console()
+    rounds = []
     for number, one in enumerate(found.rounds, start=1):
-        show_table(certificate_table(one.estimator.certificate_), console)
+        say_table(certificate_table(one.estimator.certificate_))
         texts = ", ".join(f"{n['texts']} {label} texts ({n['steps']} steps)" for label, n in one.counts.items())
-        console.print(f"Round {number}: {texts}; mean score {one.mean_score:.3f} before its map.", soft_wrap=True)
+        say(f"Round {number}: {texts}; mean score {one.mean_score:.3f} before its map.")
+        measured = one.estimator.certificate_.to_dict()
+        rounds.append({"counts": one.counts, "mean_score": one.mean_score, "certificate": measured})
     if len(found.rounds) > 1:
-        console.print(
+        say(
             "The file holds the composition of all rounds and no certificate: each certificate above describes the map "
-            "of one round.",
-            soft_wrap=True,
+            "of one round."
         )
     origin = found.steering.origin
-    console.print(f"Wrote {escape(str(out))}, to be used at site {origin.site} of {origin.model}.", soft_wrap=True)
+    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}.")
+    return {"file": out, **describe(result), "rounds": rounds}

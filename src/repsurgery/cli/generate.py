@@ -1,22 +1,37 @@
 """``repsurgery generate``: continuations with and without steering, side by side."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
+from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.output import result_console, say
+from repsurgery.cli.terminal import Table, escape, typer
+from repsurgery.errors import ParameterError
 
-__all__ = ["generate"]
+__all__ = ["OTHER_NAMES", "generate"]
 
-Positions = Literal["all", "generated", "prompt", "last"]
+OTHER_NAMES = {"sites": "--site"}
+"""What the library calls some of the options."""
+
+Positions = Literal["all", "generated", "prompt", "last", "assistant"]
 
 
 def generate(
     files: Annotated[
-        list[Path], typer.Argument(help="Steering files written by fit or save; each is applied separately.")
-    ],
+        list[str] | None, typer.Argument(help="Steering files written by fit or save; each is applied separately.")
+    ] = None,
+    steering: Annotated[
+        list[str] | None,
+        typer.Option(help="A steering file, a name of the zoo (repsurgery zoo), or hub:OWNER/NAME. Repeatable."),
+    ] = None,
     prompt: Annotated[list[str] | None, typer.Option(help="A prompt. Repeat it for several.")] = None,
-    prompts_file: Annotated[Path | None, typer.Option(help="Text file with one prompt per line.")] = None,
+    prompts_file: Annotated[
+        Path | None, typer.Option(help="Text file with one prompt per line, or .jsonl with messages.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Embedded name, folder, or hub id.")] = "smollm2-135m",
+    device: Device = None,
+    dtype: Dtype = None,
+    chat: Chat = False,
     site: Annotated[
         list[str] | None,
         typer.Option(help="One site for all files, or one for each.", show_default="the site in each file, else final"),
@@ -36,26 +51,48 @@ def generate(
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Continuations per prompt.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of each continuation, in tokens.")] = 20,
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same texts.")] = 0,
-) -> None:
+) -> dict[str, Any]:
     """Generate continuations with and without steering, using the same random seed."""
+    names = [*(files or []), *(steering or [])]
+    if not names:
+        raise typer.BadParameter(
+            "give a steering file, or a name of the zoo such as courteous", param_hint="--steering"
+        )
+    from repsurgery.lm.chat import ChatText
+    from repsurgery.steering.places import short_name
     from repsurgery.workflows.compare import compare
-    from repsurgery.workflows.on_policy import read_prompts
+    from repsurgery.workflows.prompts import in_chat, read_prompts
     from repsurgery.workflows.steerings import open_steerings
 
     prompts = [*(prompt or []), *(read_prompts(prompts_file) if prompts_file else [])]
+    prompts = in_chat(prompts) if chat else prompts
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
-    steerings = open_steerings(files, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
-    compared = compare(steerings, prompts, model=model, n=n, max_new_tokens=max_new_tokens, seed=seed)
-    console = Console()
-    print_sentence(model, console)
-    for file, opened, steps in zip(files, steerings, compared.steps, strict=True):
-        print_sentence(f"{file.stem}: {opened.words}; {steps.words}", console)
+    if positions == "assistant" and not any(isinstance(one, ChatText) for one in prompts):
+        raise ParameterError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
+    steerings = open_steerings(names, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
+    sampling: dict[str, Any] = {"n": n, "max_new_tokens": max_new_tokens, "seed": seed}
+    compared = compare(steerings, prompts, model=model, device=device, dtype=dtype, **sampling)
+    titles = [short_name(name) for name in names]
+    say(model)
+    used = []
+    for name, title, opened, steps in zip(names, titles, steerings, compared.steps, strict=True):
+        say(f"{title}: {opened.words}; {steps.words}")
         if opened.unmeasured:
-            print_sentence(f"{file.stem}: {opened.unmeasured}", console, style="dim")
+            say(f"{title}: {opened.unmeasured}", style="dim")
+        how = {
+            "site": opened.site,
+            **{key: getattr(opened.function.origin, key) for key in ("strength", "positions")},
+        }
+        used.append({"file": name, **how, "steered_steps": steps.steered, "steps": steps.steps})
     table = Table(show_lines=True)
-    for heading in ("prompt", "base", *(escape(file.stem) for file in files)):
+    for heading in ("prompt", "base", *map(escape, titles)):
         table.add_column(heading, overflow="fold")
     for row in compared.rows:
         table.add_row(escape(row.prompt), *(escape(text) for text in row.texts))
-    console.print(table)
+    result_console().print(table)
+    texts = [
+        {"prompt": row.prompt, "sample": row.sample, "base": row.texts[0], "steered": row.texts[1:]}
+        for row in compared.rows
+    ]
+    return {"model": model, "steerings": used, "texts": texts}

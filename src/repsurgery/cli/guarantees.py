@@ -3,8 +3,8 @@
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, typer
+from repsurgery.cli.output import say_table
+from repsurgery.cli.terminal import typer
 from repsurgery.errors import PluginWarning
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def gaussian_concept(seed: int, *, n: int = 4000, d: int = 64) -> tuple["Matrix"
     return np.vstack([source, target]), np.repeat(["source", "target"], n)
 
 
-def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0) -> None:
+def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0) -> dict[str, Any]:
     """Fit every method on Gaussian data, list what it guarantees, and test it on fresh data."""
     import repsurgery as rs
     from repsurgery.steering.base import METHODS
@@ -68,7 +68,8 @@ def guarantees(seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0)
         "whether 4,000 rows that were not used in the fit support the claims.",
         keys=2,
     )
-    show_table(table, Console())
+    say_table(table)
+    return {"methods": [dict(zip(table.headings, row, strict=True)) for row in rows[1:]]}
 
 
 def _row(method: Any, X: "Matrix", z: Any, fresh: tuple["Matrix", Any]) -> list[str]:

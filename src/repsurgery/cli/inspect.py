@@ -1,20 +1,23 @@
 """``repsurgery inspect``: shows the contents of a file."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, Table, escape, print_sentence, typer
+from repsurgery.cli.output import result_console, say, say_table
+from repsurgery.cli.terminal import Table, escape, typer
 from repsurgery.studies.common.report.tables import shown_label
 
 __all__ = ["inspect"]
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A file of a map, gate, steering function, estimator or moments.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A file of a map, gate, steering function, estimator or moments, a name of the zoo, or hub:OWNER/NAME."
+        ),
+    ],
+) -> dict[str, Any]:
     """Show the contents of a file: shapes, classes, the measured effect and the certificate."""
     import repsurgery as rs
     from repsurgery.studies.common.report.certificates import certificate_table
@@ -24,20 +27,17 @@ def inspect(
     described = describe(value)
     function = getattr(value, "steering_", value)
     outcome, certificate = (getattr(function, name, None) for name in ("outcome", "certificate"))
-    if as_json:
-        typer.echo(json.dumps(described | ({"outcome": outcome.to_dict()} if outcome else {}), indent=2))
-        return
-    console = Console()
-    table = Table(title=f"{escape(file.name)}: {described['kind']}", title_justify="left", show_header=False)
+    table = Table(title=f"{escape(Path(file).name)}: {described['kind']}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, text in _flat(described):
         table.add_row(escape(name), escape(text))
-    console.print(table)
+    result_console().print(table)
     if outcome is not None:
-        print_sentence(outcome.words(), console)
+        say(outcome.words())
     if certificate is not None:
-        show_table(certificate_table(certificate), console)
+        say_table(certificate_table(certificate))
+    return described | ({"outcome": outcome.to_dict()} if outcome else {})
 
 
 def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

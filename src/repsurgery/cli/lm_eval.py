@@ -1,5 +1,8 @@
 """``repsurgery lm-eval``: lm-evaluation-harness on steered models."""
 
+from typing import Any
+
+from repsurgery.cli.output import beside_the_result
 from repsurgery.cli.terminal import typer
 
 __all__ = ["SETTINGS", "lm_eval"]
@@ -13,7 +16,7 @@ SETTINGS = {
 """Every argument after the verb is passed to the harness, including ``--help``."""
 
 
-def lm_eval(context: typer.Context) -> None:
+def lm_eval(context: typer.Context) -> dict[str, Any]:
     """Run lm-evaluation-harness on steered models; all arguments are those of lm-eval.
 
     It adds the model type 'repsurgery' and the task 'wikitext2_local'. For example: run --model repsurgery --model_args
@@ -21,4 +24,6 @@ def lm_eval(context: typer.Context) -> None:
     """
     from repsurgery.studies.harness import run_harness
 
-    run_harness(context.args)
+    with beside_the_result():
+        results = run_harness(context.args)
+    return {"results": results}

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.output import say
+from repsurgery.cli.terminal import typer
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.progress import progress_bar
 
@@ -51,7 +52,7 @@ def moments(
     work_dir: Annotated[
         Path | None, typer.Option(help="Folder for the moments of finished shards.", show_default="OUT.work")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Compute per-class moments from sharded data. Re-run to resume."""
     from repsurgery.scale import find_shards, make_engine, reduce_shards
     from repsurgery.scale.reduce.shards import WORK_FILES
@@ -79,15 +80,17 @@ def moments(
             announce=lambda receipt, total: advance(1),
         )
     reduced.save(out)
-    counts = ", ".join(f"{label}: {m.count}" for label, m in reduced.moments.items())
-    for line in (
-        f"{len(shards)} shards, {reduced.rows} rows of {reduced.moments.dim} features ({counts}), "
-        f"{reduced.non_finite} rows left out.",
-        f"{sum(receipt.kept for receipt in reduced.receipts)} shards were finished before; all are kept in {folder}, "
-        "which may be removed.",
-        f"Wrote {out}.",
-    ):
-        Console().print(escape(line), soft_wrap=True, highlight=False)
+    counts = {str(label): m.count for label, m in reduced.moments.items()}
+    kept = sum(receipt.kept for receipt in reduced.receipts)
+    listed = ", ".join(f"{label}: {count}" for label, count in counts.items())
+    say(
+        f"{len(shards)} shards, {reduced.rows} rows of {reduced.moments.dim} features ({listed}), "
+        f"{reduced.non_finite} rows left out."
+    )
+    say(f"{kept} shards were finished before; all are kept in {folder}, which may be removed.")
+    say(f"Wrote {out}.")
+    rows = {"rows": reduced.rows, "left_out": reduced.non_finite, "features": reduced.moments.dim, "counts": counts}
+    return {"file": out, "work_dir": folder, "shards": len(shards), "finished_before": kept, **rows}
 
 
 def _files(shards: "Sequence[Shard]") -> Iterator[Path]:

@@ -1,18 +1,22 @@
 """``repsurgery reproduce``: a study of the paper, on its data or the user's own."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+from repsurgery.cli.options import Device, Dtype
+from repsurgery.cli.output import say, say_table, step
 from repsurgery.cli.set_options import set_options
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output_folder
 
-__all__ = ["reproduce"]
+__all__ = ["OTHER_NAMES", "reproduce"]
+
+OTHER_NAMES = {name: f"--set {name}=" for name in ("text", "label", "concept", "split", "source", "target")}
+"""What the library calls options of a study, which are set by --set."""
 
 Experiment = Literal["bios", "dialect", "toxicity"]
 Preset = Literal["paper", "released", "local"]
@@ -34,6 +38,8 @@ def reproduce(
         str | None,
         typer.Option(help="Encoder of bios and dialect: minilm, smollm2-135m, bert, gpt2, llama2, folder or hub id."),
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -55,9 +61,8 @@ def reproduce(
     work_dir: Annotated[
         Path | None, typer.Option(help="Folder for encodings and finished stages.", show_default="the cache")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Run a study and write its record. Re-run to resume."""
-    console = Console()
     from repsurgery.checkpoint import write_text
     from repsurgery.studies.page import REPORT_FILES, write_study_report
     from repsurgery.studies.records import write_record
@@ -74,28 +79,34 @@ def reproduce(
     record = study.run(
         data_dir=data_dir,
         work_dir=work_dir,
-        announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
+        device=device,
+        dtype=dtype,
+        announce=step,
     )
     path = write_record(record, out)
     toml = path.with_suffix(".toml")
     if spec is None or not (toml.exists() and toml.samefile(spec)):  # a study repeated from its own specification
-        write_text(toml, study.toml)
-    for table in study.tables(record)[:2]:
-        show_table(table, console)
-    for note in (*record.data["cautions"], *record.notes):
-        console.print(f"· {escape(note)}", style="dim", highlight=False)
-    console.print(f"Record: {escape(str(path))}", soft_wrap=True, highlight=False)
-    if report is not None:
-        page = write_study_report([record], report)
-        console.print(f"Report: {escape(str(page))}", soft_wrap=True, highlight=False)
+        write_text(toml, study.toml(record))
+    tables = study.tables(record)[:2]
+    for table in tables:
+        say_table(table)
+    notes = [*record.data["cautions"], *record.notes]
+    for note in notes:
+        say(f"· {note}", style="dim")
+    say(f"Record: {path}")
+    page = None if report is None else write_study_report([record], report)
+    if page is not None:
+        say(f"Report: {page}")
+    shown = [{"title": t.title, "rows": [dict(zip(t.headings, row, strict=True)) for row in t.rows]} for t in tables]
+    return {"record": path, "spec": toml, "report": page, "tables": shown, "notes": notes}
 
 
 @dataclass(frozen=True, slots=True)
 class _Study:
-    """A specified study: the function that runs it, its specification, and the function that makes its tables."""
+    """A specified study: the functions that run it, that return the specification of its record, and its tables."""
 
     run: Callable[..., Any]
-    toml: str
+    toml: Callable[[Any], str]
     tables: Callable[[Any], list[Any]]
 
 
@@ -112,10 +123,21 @@ def _study(spec: Path | None, flags: dict[str, Any], pairs: list[str]) -> _Study
 
         toxicity_spec = toxicity.make_toxicity_spec(**{**options, **set_options(pairs, toxicity.ToxicitySpec)})
         return _Study(
-            partial(toxicity.run_toxicity, toxicity_spec), toxicity.toxicity_toml(toxicity_spec), toxicity_tables
+            partial(toxicity.run_toxicity, toxicity_spec),
+            lambda record: toxicity.toxicity_toml(_as_run(toxicity_spec, record, toxicity.FOLLOWING)),
+            toxicity_tables,
         )
     from repsurgery.studies import fairness
     from repsurgery.studies.fairness.report.tables import result_tables
 
     fairness_spec = fairness.make_spec(**{**options, **set_options(pairs, fairness.StudySpec)})
-    return _Study(partial(fairness.run_study, fairness_spec), fairness.spec_toml(fairness_spec), result_tables)
+    return _Study(
+        partial(fairness.run_study, fairness_spec),
+        lambda record: fairness.spec_toml(_as_run(fairness_spec, record, fairness.FOLLOWING)),
+        result_tables,
+    )
+
+
+def _as_run(spec: Any, record: Any, following: Sequence[str]) -> Any:
+    """Return the specification with the options that the study chose to suit the data."""
+    return replace(spec, **{name: record.spec[name] for name in following})

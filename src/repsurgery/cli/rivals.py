@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from repsurgery.cli.options import Device, Dtype
+from repsurgery.cli.output import say, say_table, step
 from repsurgery.cli.set_options import set_options
-from repsurgery.cli.show import show_table
-from repsurgery.cli.terminal import Console, escape, print_sentence, typer
+from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output_folder
 
@@ -31,13 +32,19 @@ def rivals(
     data: Annotated[
         str | None, typer.Option(help="Labelled texts: jigsaw, paradetox, courtesy, or a table.", show_default="jigsaw")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the texts.", show_default="text")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels.", show_default="label")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", "--text-column", help="Column of the texts.", show_default="text")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "--label-column", help="Column of the labels.", show_default="label")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Label to move away from.", show_default="toxic")] = None,
     target: Annotated[str | None, typer.Option(help="Label to move to.", show_default="non-toxic")] = None,
     model: Annotated[
         str | None, typer.Option(help="Embedded name, folder or hub id of the model.", show_default="smollm2-135m")
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     option: Annotated[
         list[str] | None, typer.Option("--set", help="Any option of the study, such as --set fit_rows=500. Repeatable.")
     ] = None,
@@ -47,19 +54,17 @@ def rivals(
     work_dir: Annotated[
         Path | None, typer.Option(help="Folder for the parts; give the study the same.", show_default="the cache")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """List the rivals of the toxicity study, or train what they need. Re-run to resume."""
-    console = Console()
     if action == "list":
-        _show_rivals(console, names or [])
-        return
+        return _list_rivals(names or [])
     if spec is None and not names:
         raise ParameterError("No rival was named. Name some, such as repsurgery rivals train dexperts, or pass --spec.")
     if work_dir is not None:
         inputs = [spec, data_dir, *(Path(name) for name in (data, model) if name is not None)]
         check_output_folder(work_dir, inputs=inputs)
     flags = {"data": data, "text": text, "label": label, "source": source, "target": target, "model": model}
-    console.print("[bold]Preparing[/]: PyTorch and Transformers")
+    step("Preparing: PyTorch and Transformers")
     from repsurgery.studies.toxicity.prepare import chosen_lines, prepare_rivals, require_rivals
 
     require_rivals(names or [])
@@ -72,9 +77,11 @@ def rivals(
         lines,
         data_dir=data_dir,
         work_dir=work_dir,
-        announce=lambda step: console.print(f"[bold]{escape(step)}[/]", highlight=False),
+        device=device,
+        dtype=dtype,
+        announce=step,
     )
-    _show_parts(parts, [line.name for line in lines], console)
+    return _show_parts(parts, [line.name for line in lines])
 
 
 def _spec(file: Path | None, flags: dict[str, str], pairs: list[str], names: list[str]) -> Any:
@@ -92,23 +99,27 @@ def _spec(file: Path | None, flags: dict[str, str], pairs: list[str], names: lis
     return make_toxicity_spec(**options)
 
 
-def _show_rivals(console: Console, names: list[str]) -> None:
+def _list_rivals(names: list[str]) -> dict[str, Any]:
     from repsurgery.studies.toxicity.generators import GENERATORS
     from repsurgery.studies.toxicity.prepare import require_rivals
 
     require_rivals(names)
+    listed = []
     for name in dict.fromkeys(words.split()[0] for words in names) or GENERATORS:
         one = GENERATORS[name]
         options = " ".join(f"{key}={value}" for key, value in one.options.items())
-        console.print(f"[bold]{escape(name)}[/] {escape(options)}".rstrip(), highlight=False, soft_wrap=True)
+        say(f"{name} {options}".rstrip(), style="bold")
         needs = getattr(one, "needs", "")
-        for line in ((one.__doc__ or "").strip().split("\n")[0].replace("``", "'"), f"Needs {needs}." if needs else ""):
+        summary = (one.__doc__ or "").strip().split("\n")[0].replace("``", "'")
+        for line in (summary, f"Needs {needs}." if needs else ""):
             if line:
-                print_sentence(f"  {line}", console)
-    print_sentence("A configuration is a name and the options that differ, such as 'dexperts alpha=1'.", console)
+                say(f"  {line}")
+        listed.append({"name": name, "options": dict(one.options), "summary": summary, "needs": needs})
+    say("A configuration is a name and the options that differ, such as 'dexperts alpha=1'.")
+    return {"rivals": listed}
 
 
-def _show_parts(parts: list[Any], lines: list[str], console: Console) -> None:
+def _show_parts(parts: list[Any], lines: list[str]) -> dict[str, Any]:
     from repsurgery.studies.common.report.tables import Table
 
     if parts:
@@ -117,7 +128,8 @@ def _show_parts(parts: list[Any], lines: list[str], console: Console) -> None:
             for part in parts
         )
         headings = ("rival", "part", "state", "CPU seconds", "file")
-        show_table(Table("Parts of rivals", headings, rows, "", keys=2), console)
-        print_sentence(f"The parts are in {parts[0].path.parent}.", console)
+        say_table(Table("Parts of rivals", headings, rows, "", keys=2))
+        say(f"The parts are in {parts[0].path.parent}.")
     if without := [name for name in lines if name not in {part.rival for part in parts}]:
-        print_sentence(f"Nothing has to be trained for {', '.join(without)}.", console)
+        say(f"Nothing has to be trained for {', '.join(without)}.")
+    return {"parts": parts, "nothing_to_train": without}

@@ -9,10 +9,19 @@ from repsurgery.cli.terminal import Table as RichTable
 if TYPE_CHECKING:
     from repsurgery.studies.common.report.tables import Table
 
-__all__ = ["show_table"]
+__all__ = ["in_bytes", "show_table"]
 
 _BORDERS = 3
 """The width of a column beyond its text: two spaces and a line."""
+
+
+def in_bytes(value: float) -> str:
+    """Return a number of bytes with its unit, as in 538 MB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
 
 
 def show_table(table: "Table", console: Console) -> None:

@@ -1,9 +1,10 @@
 """``repsurgery train-scorer``: train the adapters of the MiniLM toxicity scorer on rows that no study uses."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from repsurgery.cli.terminal import Console, escape, typer
+from repsurgery.cli.output import say
+from repsurgery.cli.terminal import typer
 from repsurgery.outputs import check_output, check_output_folder
 
 __all__ = ["train_scorer"]
@@ -20,7 +21,7 @@ def train_scorer(
     ] = 0,
     version: Annotated[str, typer.Option(help="Version that the scorer will state.")] = "1",
     work_dir: Annotated[Path | None, typer.Option(help="Folder for finished epochs.", show_default="OUT.work")] = None,
-) -> None:
+) -> dict[str, Any]:
     """Train the MiniLM toxicity scorer on texts that the toxicity study does not use. Re-run to resume."""
     from repsurgery.scorers import MiniLMScorer
     from repsurgery.scorers.archived import agreement
@@ -32,12 +33,11 @@ def train_scorer(
     check_output_folder(folder)
     rows = scorer_rows(data_dir)
     train_minilm(rows, out, recipe=Recipe(seed=seed), version=version, work_dir=folder)
-    console = Console()
+    result: dict[str, Any] = {"file": out, "work_dir": folder}
     for name in ("validation", "never_seen"):
         part = rows.parts()[name]
         found = agreement(MiniLMScorer(out), list(part), list(part.values()))
-        line = f"{name.replace('_', ' ')}: {found.texts} texts, AUC {found.auc:.4f}, Spearman {found.spearman:.4f}"
-        console.print(line, soft_wrap=True, highlight=False)
-    console.print(
-        escape(f"Wrote {out}. The finished epochs in {folder} may be removed."), soft_wrap=True, highlight=False
-    )
+        say(f"{name.replace('_', ' ')}: {found.texts} texts, AUC {found.auc:.4f}, Spearman {found.spearman:.4f}")
+        result[name] = {"texts": found.texts, "auc": found.auc, "spearman": found.spearman}
+    say(f"Wrote {out}. The finished epochs in {folder} may be removed.")
+    return result

@@ -4,12 +4,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.terminal import Console, escape, print_sentence, typer
+from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.output import say, step
+from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.studies.tuned.record import TUNE_FILES
 
-__all__ = ["show_tuned", "tune"]
+__all__ = ["OTHER_NAMES", "show_tuned", "tune", "tuned_document"]
+
+OTHER_NAMES = {"sites": "--site", "others": "--also"}
+"""What the library calls some of the options."""
 
 
 def tune(
@@ -23,9 +28,14 @@ def tune(
     target: Annotated[str, typer.Option(help="Label to steer to.")] = "target",
     prompts: Annotated[
         Path | None,
-        typer.Option(help="Text file with one prompt per line, or provoking for the embedded ones."),
+        typer.Option(
+            help="Text file with one prompt per line, .jsonl with messages, or provoking for the embedded ones."
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="Embedded name, folder or hub id of the model.")] = "smollm2-135m",
+    device: Device = None,
+    dtype: Dtype = None,
+    chat: Chat = False,
     kl: Annotated[float, typer.Option(help="Highest price: KL(base ‖ steered) in nats per token.")] = 0.1,
     wikitext: Annotated[
         str | None,
@@ -58,8 +68,8 @@ def tune(
         list[str] | None,
         typer.Option(help="A site to consider. Repeatable.", show_default="final and some layers"),
     ] = None,
-    text: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
-    label: Annotated[str, typer.Option(help="Column of the labels.")] = "label",
+    text: Annotated[str, typer.Option("--text", "--text-column", help="Column of the texts.")] = "text",
+    label: Annotated[str, typer.Option("--label", "--label-column", help="Column of the labels.")] = "label",
     seed: Annotated[int, typer.Option(help="Random seed of splits and texts.")] = 0,
     lock: Annotated[
         Path | None, typer.Option(help="Lock file of an earlier run: make its steering again, without a search.")
@@ -74,7 +84,7 @@ def tune(
         Path | None, typer.Option(help="Folder of WikiText.", show_default="the variable REPSURGERY_DATA")
     ] = None,
     work_dir: Annotated[Path | None, typer.Option(help="Folder for finished work.", show_default="the cache")] = None,
-) -> None:
+) -> dict[str, Any]:
     """Choose the steering with the greatest effect at a stated price, and confirm it on prompts that took no part."""
     inputs = [texts, prompts, lock, Path(model)]
     check_output(out, inputs=inputs)
@@ -91,19 +101,25 @@ def tune(
         "--kl": kl != 0.1,
         "--seed": seed != 0,
     }
-    stated |= {"--model": model != "smollm2-135m", "--wikitext": wikitext, "--scorer": scorer, "--also": also}
+    stated |= {
+        "--dtype": dtype,
+        "--chat": chat,
+        "--model": model != "smollm2-135m",
+        "--wikitext": wikitext,
+        "--scorer": scorer,
+        "--also": also,
+    }
     stated |= {"--measure": measure, "--quick": quick, "--thorough": thorough, "--minutes": minutes, "--site": site}
     given = [flag for flag, value in stated.items() if value]
     if lock is not None and given:
         raise ParameterError(
-            f"--lock states everything but the places of texts and prompts. Leave out {', '.join(given)}."
+            f"--lock states everything but device and places of texts and prompts. Leave out {', '.join(given)}."
         )
     if lock is not None and report is not None:
         raise ParameterError(
             "--lock makes a steering again and measures nothing, so there is no report. Leave out --report."
         )
-    console = Console()
-    console.print("[bold]Preparing[/]: PyTorch and Transformers")
+    step("Preparing: PyTorch and Transformers")
     import repsurgery as rs
 
     tuned = rs.tune(
@@ -111,7 +127,10 @@ def tune(
         source=source,
         target=target,
         prompts=prompts,
+        chat=chat,
         model=model,
+        device=device,
+        dtype=dtype,
         kl=kl,
         wikitext=None if wikitext is None else _ratio(wikitext),
         scorer=scorer,
@@ -126,36 +145,51 @@ def tune(
         lock=lock,
         data_dir=data_dir,
         work_dir=work_dir,
-        announce=lambda line: print_sentence(line, console),
+        announce=step,
     )
     written = tuned.save(out)
-    if tuned.record is not None:
-        show_tuned(tuned.record, report, console)
+    page = None if tuned.record is None else show_tuned(tuned.record, report)
     origin = tuned.steering.origin
-    print_sentence(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.", console)
+    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.")
     if tuned.record is None:
         same = "the same, bit for bit" if tuned.steering.outcome is not None else "another one than the lock states"
-        print_sentence(f"The steering is {same}: digest {tuned.steering.digest()[:16]}.", console)
+        say(f"The steering is {same}: digest {tuned.steering.digest()[:16]}.")
+    return tuned_document(tuned, out, written, page)
 
 
-def show_tuned(record: Any, report: Path | None, console: Console) -> None:
-    """Print the last screen of a search, and write its report."""
+def tuned_document(tuned: Any, file: Path, lock: Path, page: Path | None) -> dict[str, Any]:
+    """Return the document of a tuned steering: where it is, how it is used, and what the search measured."""
+    steering = tuned.steering
+    effect = None if steering.outcome is None else steering.outcome.to_dict()
+    return {
+        "file": file,
+        "lock": lock,
+        "report": page,
+        "digest": steering.digest(),
+        "origin": steering.origin.to_dict(),
+        "outcome": effect,
+        "record": tuned.record,
+    }
+
+
+def show_tuned(record: Any, report: Path | None) -> Path | None:
+    """Print the last screen of a search, write its report, and return its page."""
     import json
 
     from repsurgery.checkpoint import write_text
     from repsurgery.studies.tuned.page import write_tune_report
     from repsurgery.studies.tuned.screen import summary_lines
 
+    page = None
     if report is not None:
         write_text(report / "record.json", json.dumps(record, indent=1) + "\n")
-        page = write_tune_report(record, report)
-    console.print()
+        page = write_tune_report(record, report).resolve()
+    say("")
     for line in summary_lines(record):
-        console.print(
-            escape(line), highlight=False, soft_wrap=True, style="bold" if line.startswith("Effect") else None
-        )
-    if report is not None:
-        console.print(f"Report: {escape(str(page.resolve()))}", soft_wrap=True, highlight=False)
+        say(line, style="bold" if line.startswith("Effect") else None, wrap=False)
+    if page is not None:
+        say(f"Report: {page}")
+    return page
 
 
 def _ratio(words: str) -> float:
