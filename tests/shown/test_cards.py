@@ -86,15 +86,28 @@ def test_a_dataclass_of_a_plugin_shows_its_card_too():
 def test_a_certificate_gives_its_verdict_in_words_first():
     X, z = concept(("toxic", "neutral"))
     mimic = rs.MiMiC(source="toxic", target="neutral").fit(X, z).certificate_
-    first, second, *_ = repr(mimic).splitlines()
+    first, said = repr(mimic).split("\n", 1)
     assert first == "Certificate of MiMiC"
-    assert second == "On the data it was fitted on, steered 'toxic' has the mean and covariance of 'neutral'."
+    assert said.replace("\n", " ").startswith(
+        "On the data it was fitted on, the rows labelled 'toxic' have the mean and covariance of 'neutral' once they "
+        "are steered.  "
+    )
     erased = repr(rs.LEACE().fit(X, z).certificate_)
     assert "both classes have the same mean" in erased
     shrunk = repr(rs.MiMiC(source="toxic", target="neutral", shrinkage="oas").fit(X, z).certificate_)
-    assert "steered 'toxic' has the mean of 'neutral'. Gaps are left between the covariances (" in shrunk.replace(
-        "\n", " "
-    )
+    left = "have the mean of 'neutral' once they are steered. Gaps are left between the covariances ("
+    assert left in shrunk.replace("\n", " ")
+
+
+def test_a_verdict_says_what_the_gate_leaves():
+    X, z = concept(("toxic", "neutral"))
+    gated = rs.MeanMatching(source="toxic", target="neutral").fit(X, z)
+    assert "Without labels the gate decides which rows are steered" in repr(gated).replace("\n", " ")
+    certificate = gated.certify(X, z)
+    left = f"Where the gate decides instead of labels, the gap between the means is {certificate.gated_mean_gap:.3g}"
+    assert left in repr(certificate).replace("\n", " ")
+    always = rs.MeanMatching(source="toxic", target="neutral", gate="always").fit(X, z)
+    assert "gate decides" not in repr(always)
 
 
 def test_a_verdict_does_not_praise_what_does_not_hold():
@@ -103,7 +116,7 @@ def test_a_verdict_does_not_praise_what_does_not_hold():
     other = np.where(z == "toxic", "neutral", "toxic")
     said = repr(est.certify(X, other)).replace("\n", " ")
     assert "not smaller than before" in said
-    assert "has the mean of" not in said
+    assert "have the mean of" not in said
 
 
 def test_a_class_without_claims_is_said_to_have_none():
@@ -130,7 +143,7 @@ def test_parameters_are_named_as_they_were_given():
 def test_the_html_of_a_fitted_estimator_shows_the_verdict():
     X, z = concept(("toxic", "neutral"))
     est = rs.MiMiC(source="toxic", target="neutral").fit(X, z)
-    verdict = "steered &#x27;toxic&#x27; has the mean and covariance of &#x27;neutral&#x27;"
+    verdict = "the rows labelled &#x27;toxic&#x27; have the mean and covariance of &#x27;neutral&#x27;"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         alone = est._repr_html_()

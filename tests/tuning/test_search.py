@@ -2,7 +2,9 @@
 
 import pytest
 
+from repsurgery import lm
 from repsurgery.datasets import load_courtesy
+from repsurgery.errors import FoldError, ParameterError
 from repsurgery.tuning import search as search_module
 from repsurgery.tuning.bench import Bench
 from repsurgery.tuning.judges import judges_of
@@ -50,6 +52,34 @@ def test_where_nothing_works_at_the_price_higher_ones_are_measured(model_folder,
     assert sorted(dearer) == pytest.approx([0.01, 0.05, 0.2])
     # what a higher price buys
     assert dearer[max(dearer)] < tuned.record["base"]
+
+
+@pytest.mark.parametrize("target", ["folder", "gguf"])
+def test_an_export_limits_the_search_to_what_it_holds(model_folder, searched, tmp_path, target):
+    """Of the tiny Llama, only shifts after a block fold without custom code or are control vectors."""
+    model, _ = lm.load(model_folder)
+    tuned = tiny_tune(model_folder, tmp_path, sites=None, export_to=target)
+    site = tuned.steering.origin.site
+    held = lm.export_targets(model, tuned.steering, site)[target]
+    assert held.holds and held.condition == "" and site.startswith("layers.")
+    assert tuned.record["exports"][target] == {"holds": True, "note": ""}
+    measured = [row for row in tuned.record["candidates"] + tuned.record["compared"] if row["measure"] is not None]
+    assert {row["method"] for row in measured} <= {"mean", "natural", "natural-mean", "blend"}
+    assert {row["scope"] for row in measured} == {"all"}
+    refused = [row for row in tuned.record["candidates"] if f"An export to {target} cannot hold it" in row["reason"]]
+    assert {"leace", "mimic"} <= {row["method"] for row in refused}
+    assert {"gate", "soft"} <= {row["scope"] for row in refused}
+    # without the limit, what this export cannot hold is measured too
+    free = [row for row in searched.tuned.record["candidates"] if row["measure"] is not None]
+    assert any(row["site"] == "final" for row in free) and any(row["scope"] != "all" for row in free)
+
+
+def test_a_site_that_an_export_cannot_hold_is_refused_before_anything_is_written(model_folder, tmp_path, written):
+    with pytest.raises(FoldError, match="An export to gguf cannot hold a steering at 'final'.*repsurgery serve"):
+        tiny_tune(model_folder, tmp_path, export_to="gguf")
+    with pytest.raises(ParameterError, match="export_to is 'onnx'; it must be one of"):
+        tiny_tune(model_folder, tmp_path, export_to="onnx")
+    assert not written
 
 
 def test_the_judge_sees_none_of_the_texts_of_the_fits():

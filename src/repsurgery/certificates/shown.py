@@ -46,6 +46,12 @@ def verdict(certificate: "Certificate") -> str:
     parts += [f"{lead} {_and(open_gaps)}."] if open_gaps else []
     if open_gaps and certificate.data == "given rows":
         parts.append("verify(X, z) tests whether sampling error explains this.")
+    if certificate.gated_mean_gap is not None:
+        before = max(record.mean_gap_before for record in certificate.by_source.values())
+        parts.append(
+            f"Where the gate decides instead of labels, the gap between the means is {number(certificate.gated_mean_gap)} "
+            f"(before: {number(before)})."
+        )
     if not certificate.feasible:
         parts.append(
             "No map of this kind closes the gap between the covariances; "
@@ -67,8 +73,8 @@ def _subject(certificate: "Certificate", nouns: list[str]) -> str:
         classes = "both classes" if len(sources) == 2 else f"all {len(sources)} classes"
         same = f"{classes} have the same {what} after steering"
         return f"{same}, so that no linear probe in a convex loss beats a constant guess" if "mean" in nouns else same
-    who = f"steered {name_of(sources[0])}" if len(sources) == 1 else f"each of {len(sources)} steered classes"
-    return f"{who} has the {what} of {name_of(certificate.target)}"
+    whose = f"labelled {name_of(sources[0])}" if len(sources) == 1 else f"of each of {len(sources)} classes"
+    return f"the rows {whose} have the {what} of {name_of(certificate.target)} once they are steered"
 
 
 def _open(certificate: "Certificate", claim: str) -> str:

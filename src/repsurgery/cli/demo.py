@@ -12,6 +12,9 @@ from repsurgery.studies.tuned.record import TUNE_FILES
 
 __all__ = ["demo"]
 
+EXAMPLES: dict[str, Any] = {"prompts": ("Listen, you idiot. You are", "Nobody asked for your opinion, so"), "seed": 3}
+"""Prompts and a seed that were chosen because they show the difference; the search measures it."""
+
 
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller search, in less than 90 seconds.")] = False,
@@ -31,6 +34,7 @@ def demo(
     import repsurgery as rs
     from repsurgery.tuning.plan import DEMO, DEMO_QUICK
 
+    _glimpse(model, device, dtype)
     tuned = rs.tune(
         "courtesy",
         source="rude",
@@ -51,3 +55,19 @@ def demo(
     page = show_tuned(tuned.record, report)
     say(f"Steering file: {report / 'courteous.safetensors'}")
     return tuned_document(tuned, report / "courteous.safetensors", lock, page)
+
+
+def _glimpse(model: str, device: str | None, dtype: str | None) -> None:
+    """Show what the ready-made steering of the zoo does, so that there is something to read while the search runs."""
+    from repsurgery.workflows.compare import compare
+    from repsurgery.workflows.steerings import open_steering
+
+    ready = open_steering("courteous")
+    if ready.function.origin.model != model:
+        return
+    step("What a steering does: two chosen examples, with the one that comes with the package")
+    shown = compare([ready], model=model, device=device, dtype=dtype, n=1, progress=False, **EXAMPLES)
+    for row in shown.rows:
+        for name, text in zip(("prompt", "base", "steered"), (row.prompt, *row.texts), strict=True):
+            step(f"  {name:8} {' '.join(text.split())}")
+    step("Now a search makes such a steering from labelled texts, and measures it")

@@ -32,12 +32,25 @@ def inspect(
     table.add_column(overflow="fold")
     for name, text in _flat(described):
         table.add_row(escape(name), escape(text))
-    result_console().print(table)
     if outcome is not None:
         say(outcome.words())
+    result_console().print(table)
     if certificate is not None:
         say_table(certificate_table(certificate))
+        if words := _at_other_strength(certificate, function.origin.strength):
+            say(words)
     return described | ({"outcome": outcome.to_dict()} if outcome else {})
+
+
+def _at_other_strength(certificate: Any, strength: float | None) -> str:
+    """Return what the certificate, which is of the map at strength 1, says of the strength that the file applies."""
+    if strength is None or strength == 1:
+        return ""
+    words = f"The certificate describes the map at strength 1; this file applies it at strength {strength:.3g}"
+    kl = getattr(certificate, "kl", None)  # a natural shift has a price, which grows with the square of the strength
+    return (
+        f"{words}." if kl is None else f"{words}, where its predicted price is {kl * strength**2:.3g} nats per token."
+    )
 
 
 def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -68,6 +68,12 @@ def tune(
         list[str] | None,
         typer.Option(help="A site to consider. Repeatable.", show_default="final and some layers"),
     ] = None,
+    export_to: Annotated[
+        Literal["folder", "lora", "gguf"] | None,
+        typer.Option(
+            help="Consider only steerings that this export holds exactly.", show_default="no limit: hooks hold all"
+        ),
+    ] = None,
     text: Annotated[str, typer.Option("--text", "--text-column", help="Column of the texts.")] = "text",
     label: Annotated[str, typer.Option("--label", "--label-column", help="Column of the labels.")] = "label",
     seed: Annotated[int, typer.Option(help="Random seed of splits and texts.")] = 0,
@@ -110,6 +116,7 @@ def tune(
         "--also": also,
     }
     stated |= {"--measure": measure, "--quick": quick, "--thorough": thorough, "--minutes": minutes, "--site": site}
+    stated |= {"--export-to": export_to}
     given = [flag for flag, value in stated.items() if value]
     if lock is not None and given:
         raise ParameterError(
@@ -139,6 +146,7 @@ def tune(
         effort="quick" if quick else "thorough" if thorough else "normal",
         minutes=minutes,
         sites=site or None,
+        export_to=export_to,
         text=text,
         label=label,
         seed=seed,
@@ -151,7 +159,9 @@ def tune(
     page = None if tuned.record is None else show_tuned(tuned.record, report)
     origin = tuned.steering.origin
     say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.")
-    if tuned.record is None:
+    if tuned.record is not None:
+        say(_exports(tuned.record["exports"]))
+    else:
         same = "the same, bit for bit" if tuned.steering.outcome is not None else "another one than the lock states"
         say(f"The steering is {same}: digest {tuned.steering.digest()[:16]}.")
     return tuned_document(tuned, out, written, page)
@@ -190,6 +200,18 @@ def show_tuned(record: Any, report: Path | None) -> Path | None:
     if page is not None:
         say(f"Report: {page}")
     return page
+
+
+def _exports(exports: dict[str, Any]) -> str:
+    """Return which exports hold the steering, and what to do for the others."""
+    held = [
+        f"--to {name}{' --custom-code' * (one['note'] == 'needs custom code')}"
+        for name, one in exports.items()
+        if one["holds"]
+    ]
+    others = [name for name, one in exports.items() if not one["holds"]]
+    first = f"It runs with hooks and in repsurgery serve{', and as export ' + ' or '.join(held) if held else ''}."
+    return f"{first} For {' or '.join(others)}, tune again with --export-to." if others else first
 
 
 def _ratio(words: str) -> float:

@@ -62,11 +62,19 @@ REMEDIES = {
 class SteeringChoice(BaseModel):
     """One steering of a request; strength and positions replace those of its file."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
 
     name: str = Field(min_length=1, max_length=256)
     strength: float | None = Field(None, ge=-100, le=100)
     positions: Literal["all", "generated", "prompt", "last", "assistant"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fields(cls, sent: Any) -> Any:
+        unknown = [str(key)[:64] for key in sent if key not in cls.model_fields] if isinstance(sent, dict) else []
+        if unknown:
+            raise ValueError(f"Unknown field {unknown[0]!r}; a steering has the fields {', '.join(cls.model_fields)}")
+        return sent
 
 
 class StreamOptions(BaseModel):

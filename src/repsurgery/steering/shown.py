@@ -31,7 +31,12 @@ def function_card(function: "SteeringFunction") -> Card:
 def _verdict(f: "SteeringFunction") -> str:
     if f.outcome is not None:
         return f.outcome.words()
-    return "It carries no certificate." if f.certificate is None else f.certificate._card().verdict
+    if f.certificate is None:
+        return "It carries no certificate."
+    verdict = f.certificate._card().verdict
+    if f.gate.kind in ("always", "labels") or getattr(f.certificate, "data", None) != "fitting moments":
+        return verdict
+    return f"{verdict} Without labels the gate decides which rows are steered; certify(X, z) measures the rest."
 
 
 def _parts(f: "SteeringFunction") -> list[tuple[str, str]]:

@@ -21,8 +21,10 @@ from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
 from repsurgery.errors import ParameterError
 from repsurgery.lm.chat import as_text, is_conversation
+from repsurgery.lm.fold.targets import TargetName
 from repsurgery.lm.price.shifts import require_decoder
 from repsurgery.lm.sites.names import resolve_site, site_names
+from repsurgery.tuning.exports import DEPTHS, sites_held
 from repsurgery.workflows.prompts import in_chat, read_prompts
 
 __all__ = ["Prompts", "Texts", "choose_sites", "find_documents", "find_prompts", "find_texts"]
@@ -92,20 +94,29 @@ def find_documents(wikitext: float | None, data_dir: str | os.PathLike[str] | No
     return load_wikitext2(folder), ""
 
 
-def choose_sites(model: nn.Module, depths: Sequence[float], sites: Sequence[str] | None) -> tuple[str, ...]:
+def choose_sites(
+    model: nn.Module, depths: Sequence[float], sites: Sequence[str] | None, export_to: TargetName | None = None
+) -> tuple[str, ...]:
     """Return the sites to consider: those that are named, or "final" and blocks at the given shares of the depth.
+
+    With ``export_to``, those of them at which that export holds a shift, and the last block.
 
     Raises
     ------
     SiteError
         The model has no such site, or none that is known.
+    FoldError
+        The export holds nothing at a named site, or at any.
     """
     require_decoder(model, caller="tune")
     if sites is not None:
         for site in sites:
             resolve_site(model, site)
-        return tuple(dict.fromkeys(sites))
+        chosen = list(dict.fromkeys(sites))
+        return tuple(chosen) if export_to is None else sites_held(model, chosen, export_to, named=True)
     names = site_names(model)
     blocks = [name for name in names if name.count(".") == 1 and name.startswith("layers.")]
+    depths = depths if export_to is None else sorted({*depths, *DEPTHS})
     chosen = [blocks[min(len(blocks) - 1, round(depth * len(blocks)))] for depth in depths if blocks]
-    return tuple(dict.fromkeys(["final", *reversed(chosen)]))
+    found = dict.fromkeys(["final", *reversed(chosen)])
+    return tuple(found) if export_to is None else sites_held(model, found, export_to, named=False)

@@ -1,7 +1,7 @@
 """Which candidates are worth a measurement: closed forms drop the others, each with its reason."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from repsurgery.errors import SurgeryError
@@ -53,10 +53,17 @@ class Pruned:
     paper: list[Form]
 
 
-def prune(candidates: Iterable[Candidate], evidence: Evidence, *, kl: float, most: int) -> Pruned:
+def prune(
+    candidates: Iterable[Candidate],
+    evidence: Evidence,
+    *,
+    kl: float,
+    most: int,
+    refused: Callable[[Form], str] = lambda form: "",
+) -> Pruned:
     """Return the at most ``most`` candidates that are worth a measurement at the price ``kl``.
 
-    A candidate is dropped if it cannot be fitted; if its MiMiC map is that of mean matching, because the texts support
+    A candidate is dropped if it cannot be fitted; if ``refused`` returns a reason; if its MiMiC map is that of mean matching, because the texts support
     no covariance of their own; if it stretches a direction too far; if its held-out slope shows no effect; if a better
     candidate at its site has the same direction; or if enough candidates have a steeper slope.
     """
@@ -68,7 +75,7 @@ def prune(candidates: Iterable[Candidate], evidence: Evidence, *, kl: float, mos
         except SurgeryError as error:
             dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             continue
-        reason = unfit(form, kl)
+        reason = unfit(form, kl) or refused(form)
         if reason:
             dropped.append(Dropped(candidate, reason, form))
         else:

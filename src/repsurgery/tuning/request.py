@@ -5,10 +5,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repsurgery.errors import ParameterError
 from repsurgery.tuning.plan import Budget, Measure, Plan
+
+if TYPE_CHECKING:
+    from repsurgery.lm.fold.targets import TargetName
 
 __all__ = ["Request", "check_minutes"]
 
@@ -42,6 +45,7 @@ class Request:
     measure: Measure | None
     plan: Plan
     sites: tuple[str, ...] | None
+    export_to: "TargetName | None"
     deadline: float
     seed: int
     data_dir: str | os.PathLike[str] | None

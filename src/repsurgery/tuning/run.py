@@ -18,6 +18,7 @@ from repsurgery.origin import IN_CHAT, Origin
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.bench import Bench
 from repsurgery.tuning.confirm import Confirmed
+from repsurgery.tuning.exports import check_target, exports_of
 from repsurgery.tuning.inputs import Prompts, Texts, choose_sites, find_documents, find_prompts, find_texts
 from repsurgery.tuning.judges import judges_of
 from repsurgery.tuning.lock import SCHEMA, Lock
@@ -39,6 +40,7 @@ def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
 def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
     """Return the confirmed steering, the record and the lock; texts and prompts are checked before the model runs."""
     r = request
+    check_target(r.export_to)
     check_loading(r.device, r.dtype)  # before the judge is trained, and the sites too
     check_places(r.model, [(site, None) for site in r.sites or ()])
     texts, prompts = find_texts(r.texts, text=r.columns[0], label=r.columns[1]), find_prompts(r.prompts, chat=r.chat)
@@ -54,23 +56,25 @@ def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
         r.announce(f"model: {r.model}")
         network, tokenizer = lm.load(r.model, device=r.device, dtype=r.dtype)
         split = split.read_by(tokenizer)
-        sites = choose_sites(network, r.plan.depths, r.sites)
+        sites = choose_sites(network, r.plan.depths, r.sites, r.export_to)
         # a prompt that is too long is found before anything is written
         every = [*split.writing, *split.search, *split.confirmation]
         encode(network, tokenizer, every, max_length=None, room=r.plan.tokens, caller="tune")
         measure = r.measure or ("share" if judges.facts["kind"] == "trained" else "mean")
         bench = Bench(twins(network, tokenizer), judges.judge, r.plan, measure, r.seed, r.work, documents)
         search = Search(bench, judges, split, sites, r.budget, r.source, r.target, r.deadline, r.progress, r.announce)
+        search.export_to = r.export_to
         search.notes += [note] if note else []
         search.gather()
         best = search.choose()
         confirmed = search.confirm(best)
         used = {"strength": confirmed.placed.strength, "positions": "all", "data": prompts.place["digest"]}
         used |= {"pooling": f"generated{IN_CHAT}"} if speaks_in_chat(prompts.prompts) else {}
+        exports = exports_of(network, best.form.function, best.placed.site)
         origin = lm.origin_of(network, site=best.placed.site, **used)
     steering = best.form.function.with_origin(origin).with_outcome(outcome_of(search, confirmed))
     lock = _lock(r, search, best, confirmed, origin, texts, prompts)
-    return steering, record_of(search, best, confirmed, r.model), lock
+    return steering, {**record_of(search, best, confirmed, r.model), "exports": exports}, lock
 
 
 def _lock(

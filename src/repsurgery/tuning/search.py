@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from repsurgery.errors import DataError, SurgeryError
+from repsurgery.lm.fold.targets import TargetName
 from repsurgery.lm.twins import Twin
 from repsurgery.tuning.bench import Bench
 from repsurgery.tuning.candidates import Candidate, Scope, candidates
 from repsurgery.tuning.confirm import Confirmed, confirm
 from repsurgery.tuning.evidence import Evidence, gather
+from repsurgery.tuning.exports import refusal
 from repsurgery.tuning.forms import Form, form_of
 from repsurgery.tuning.judges import Judges
 from repsurgery.tuning.plan import Budget
@@ -39,6 +41,8 @@ class Search:
     deadline : float
         Of `time.monotonic`; no candidate begins that would not leave time for the confirmation.
     announce : function of one text
+    export_to : {"folder", "lora", "gguf"} or None
+        The export that must hold the steering exactly.
     """
 
     bench: Bench
@@ -51,6 +55,7 @@ class Search:
     deadline: float
     progress: bool
     announce: Callable[[str], None]
+    export_to: TargetName | None = None
     evidence: Evidence = field(init=False, repr=False)
     pruned: Pruned = field(init=False, repr=False)
     race: Race = field(init=False, repr=False)
@@ -98,7 +103,9 @@ class Search:
         """Drop candidates by closed forms, race the others, and return the best one."""
         with self.step("closed forms"):
             every = list(filter(self.evidence.supports, candidates(self.sites, self.evidence.fits)))
-            self.pruned = prune(every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced)
+            self.pruned = prune(
+                every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced, refused=self._refused
+            )
         self.announce(f"closed forms: {len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
         if not self.pruned.forms:
             reasons = "; ".join(f"{one.candidate.name}: {one.reason}" for one in self.pruned.dropped[:3])
@@ -140,7 +147,7 @@ class Search:
         """Try gates behind the best candidate, the methods of the paper, and what the sampler proposes."""
         scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
         gated = [self._gated(best.form.candidate, scope) for scope in scopes]
-        paper = self.pruned.paper if self.bench.plan.compared else []
+        paper = [form for form in self.pruned.paper if self.bench.plan.compared and not self._refused(form)]
         for form in (*gated, *paper):
             if form is not None and not self._time_is_up():
                 self._run(form, "further", stop_early=form not in paper)
@@ -169,10 +176,14 @@ class Search:
         except SurgeryError as error:
             self.pruned.dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             return None
-        reason = unfit(form, self.budget.kl)
+        reason = unfit(form, self.budget.kl) or self._refused(form)
         if reason:
             self.pruned.dropped.append(Dropped(candidate, reason, form))
         return None if reason else form
+
+    def _refused(self, form: Form) -> str:
+        reason = refusal(self.pair[0].model, form.function, form.candidate.site, self.export_to)
+        return f"An export to {self.export_to} cannot hold it: {reason}" if reason else ""
 
     def _run_at(self, best: Raced, price: float) -> None:
         form = replace(best.form, candidate=replace(best.form.candidate, price=price))

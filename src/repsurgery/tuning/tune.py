@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import repsurgery as rs
 from repsurgery.cards import Card, Shown
@@ -15,6 +15,9 @@ from repsurgery.tuning.lock import Lock, lock_path, read_lock, write_lock
 from repsurgery.tuning.plan import Budget, Effort, Measure, Plan, plan_of_effort
 from repsurgery.tuning.request import Request, check_minutes
 from repsurgery.tuning.shown import tuned_card
+
+if TYPE_CHECKING:
+    from repsurgery.lm.fold.targets import TargetName
 
 __all__ = ["Tuned", "tune"]
 
@@ -87,6 +90,7 @@ def tune(
     plan: Plan | None = None,
     minutes: float | None = None,
     sites: Sequence[str] | None = None,
+    export_to: "TargetName | None" = None,
     text: str = "text",
     label: str = "label",
     seed: int = 0,
@@ -137,6 +141,9 @@ def tune(
         depends on the effort alone.
     sites : sequence of str or None
         The sites to consider; None chooses by the effort.
+    export_to : {"folder", "lora", "gguf"} or None
+        Consider only steerings that this export holds exactly (see `export_targets`); a folder is one without custom
+        code. None considers all, which hooks and the server can use.
     text, label : str
         The columns of the table.
     seed : int
@@ -155,6 +162,7 @@ def tune(
     Guarantees
     ----------
     The confirmed price meets the budget (test_the_confirmed_price_meets_the_budget).
+    With ``export_to``, that export holds the steering (test_an_export_limits_the_search_to_what_it_holds).
     No prompt of the confirmation takes part in fits or choices (test_no_prompt_is_in_two_parts).
     A lock makes the same steering bit for bit (test_a_lock_makes_the_same_steering).
     An interrupted search repeats no finished candidate (test_an_interrupted_search_repeats_nothing).
@@ -186,6 +194,7 @@ def tune(
         measure=measure,
         plan=plan or plan_of_effort(effort),
         sites=None if sites is None else tuple(sites),
+        export_to=export_to,
         deadline=began + 60 * check_minutes(minutes),
         seed=seed,
         data_dir=data_dir,

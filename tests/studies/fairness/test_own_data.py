@@ -27,7 +27,9 @@ def test_the_text_column_and_both_groups_are_found(tmp_path):
     assert spec.text == "bio" and {spec.source, spec.target} == {"man", "woman"} and len(data) == 120
     assert any("'bio'" in caution for caution in data.cautions) and any("--set source=" in c for c in data.cautions)
     known = renamed(rows(), man="male", woman="female")
-    spec, data = own(table(tmp_path / "t.csv", known), text="bio")
+    assert spec.methods[-1] == "mimic-pooled" and any("--set methods=" in caution for caution in data.cautions)
+    spec, data = own(table(tmp_path / "t.csv", known), text="bio", methods=("base", "mean"))
+    assert spec.methods == ("base", "mean")
     assert (spec.source, spec.target) == ("male", "female") and data.cautions == ()
 
 

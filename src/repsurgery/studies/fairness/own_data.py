@@ -16,8 +16,9 @@ from repsurgery.studies.fairness.spec import StudySpec, make_spec
 
 __all__ = ["FOLLOWING", "load_own"]
 
-FOLLOWING = ("text", "source", "target", "positive", "per_cell")
+FOLLOWING = ("text", "source", "target", "positive", "per_cell", "methods")
 """Options that follow the data if they have the value of the preset; any other value was stated, and is kept."""
+POOLED = "mimic-pooled"
 MOST_VALUES = 20
 """A concept with more values is not a choice among groups."""
 FEWEST_PER_CELL = 20
@@ -51,6 +52,8 @@ def load_own(spec: StudySpec) -> tuple[StudySpec, ConceptTexts]:
     )
     notes = [*data.cautions, *column]
     spec, data, chosen = _with_concepts(spec, data)
+    notes += chosen
+    spec, chosen = _with_methods(spec)
     notes += chosen
     if spec.experiment == "dialect":
         spec, data, chosen = _with_cells(spec, data)
@@ -122,6 +125,14 @@ def _with_concepts(spec: StudySpec, data: ConceptTexts) -> tuple[StudySpec, Conc
         others = ", ".join(value for value in counts if value not in pair.values())
         notes.append(f"Rows with another value of {spec.concept!r} were left out: {rows.count(False)} ({others}).")
     return replace(spec, source=pair["source"], target=pair["target"]), data.where(rows), notes
+
+
+def _with_methods(spec: StudySpec) -> tuple[StudySpec, list[str]]:
+    """Return the methods of the preset, and MiMiC with pooled covariances, which needs fewer rows."""
+    if not _is_free(spec, "methods"):
+        return spec, []
+    note = f"Methods: those of the paper, and {POOLED}, which suits tables with few rows (--set methods=)."
+    return replace(spec, methods=(*spec.methods, POOLED)), [note]
 
 
 def _with_cells(spec: StudySpec, data: ConceptTexts) -> tuple[StudySpec, ConceptTexts, list[str]]:
