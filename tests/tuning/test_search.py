@@ -75,7 +75,7 @@ def test_an_export_limits_the_search_to_what_it_holds(model_folder, searched, tm
 
 
 def test_a_site_that_an_export_cannot_hold_is_refused_before_anything_is_written(model_folder, tmp_path, written):
-    with pytest.raises(FoldError, match="An export to gguf cannot hold a steering at 'final'.*repsurgery serve"):
+    with pytest.raises(FoldError, match=r"An export to gguf cannot hold a steering at 'final'.*repsurgery serve"):
         tiny_tune(model_folder, tmp_path, export_to="gguf")
     with pytest.raises(ParameterError, match="export_to is 'onnx'; it must be one of"):
         tiny_tune(model_folder, tmp_path, export_to="onnx")

@@ -47,10 +47,10 @@ def verdict(certificate: "Certificate") -> str:
     if open_gaps and certificate.data == "given rows":
         parts.append("verify(X, z) tests whether sampling error explains this.")
     if certificate.gated_mean_gap is not None:
-        before = max(record.mean_gap_before for record in certificate.by_source.values())
+        left, before = certificate.gated_mean_gap, max(r.mean_gap_before for r in certificate.by_source.values())
         parts.append(
-            f"Where the gate decides instead of labels, the gap between the means is {number(certificate.gated_mean_gap)} "
-            f"(before: {number(before)})."
+            f"Where the gate decides instead of labels, the gap between the means is {number(left)} (before: "
+            f"{number(before)})."
         )
     if not certificate.feasible:
         parts.append(

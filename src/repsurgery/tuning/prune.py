@@ -63,9 +63,10 @@ def prune(
 ) -> Pruned:
     """Return the at most ``most`` candidates that are worth a measurement at the price ``kl``.
 
-    A candidate is dropped if it cannot be fitted; if ``refused`` returns a reason; if its MiMiC map is that of mean matching, because the texts support
-    no covariance of their own; if it stretches a direction too far; if its held-out slope shows no effect; if a better
-    candidate at its site has the same direction; or if enough candidates have a steeper slope.
+    A candidate is dropped if it cannot be fitted; if its MiMiC map is that of mean matching, because the texts support
+    no covariance of their own; if it stretches a direction too far; if its held-out slope shows no effect; if
+    ``refused`` returns a reason; if a better candidate at its site has the same direction; or if enough candidates have
+    a steeper slope.
     """
     forms: list[Form] = []
     dropped: list[Dropped] = []
