@@ -110,7 +110,10 @@ def test_what_cannot_be_fitted_is_dropped_with_the_error(evidence):
 
 def test_the_methods_of_the_paper_are_compared_at_the_site_of_the_best(pruned):
     best = pruned.forms[0].candidate
-    assert [form.candidate.method for form in pruned.paper] == list(METHODS_OF_PAPER)
-    assert {(form.candidate.site, form.candidate.fit) for form in pruned.paper} == {(best.site, "texts")}
+    *paper, elsewhere = [form.candidate for form in pruned.paper]
+    assert [one.method for one in paper] == list(METHODS_OF_PAPER)
+    assert {(one.site, one.fit) for one in paper} == {(best.site, "texts")}
+    (other,) = {*SITES} - {best.site}
+    assert elsewhere == Candidate(other, "mean", "texts")
     # also where a closed form dropped them
     assert {form.candidate for form in pruned.paper} & {one.candidate for one in pruned.dropped}

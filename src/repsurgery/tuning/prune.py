@@ -44,8 +44,9 @@ class Pruned:
     forms : list of Form
     dropped : list of Dropped
     paper : list of Form
-        Mean matching, MiMiC and LEACE on the labelled texts, at the site of the most promising candidate; they are
-        measured for comparison, also where they were dropped.
+        Mean matching, MiMiC and LEACE on the labelled texts, at the site of the most promising candidate, and mean
+        matching at the other sites. They are measured for comparison, also where they were dropped: below the last
+        norm a slope says less of the effect.
     """
 
     forms: list[Form]
@@ -127,7 +128,8 @@ def _paper(kept: Sequence[Form], forms: Sequence[Form], dropped: Sequence[Droppe
         shrinkages = ("pooled", "pooled 0.5") if method == "mimic" else ("none",)
         wanted = (fitted.get(replace(best, method=method, fit=fit, shrinkage=s)) for s in shrinkages)
         found += [form for form in wanted if form is not None and not _equals_mean(form)][:1]
-    return found
+    mean = replace(best, method="mean", fit=fit, shrinkage="none")
+    return found + [form for c, form in fitted.items() if c.site != best.site and c == replace(mean, site=c.site)]
 
 
 def _equals_mean(form: Form) -> bool:
