@@ -8,7 +8,9 @@ import torch
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
+from repsurgery.lm.generate import generate as generate_module
 from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
+from tests.lm.test_row_decoder import LONG
 from tests.lm.tiny_models import CONTEXT, VOCABULARY, tiny_model, tiny_tokenizer
 from tests.lm.tools import random_map
 
@@ -29,6 +31,19 @@ def test_the_text_is_the_continuation_alone(model, tokenizer):
     for g in lm.generate(model, tokenizer, PROMPTS, **OPTIONS):
         whole = tokenizer.decode([*tokenizer(g.prompt)["input_ids"], *g.tokens], skip_special_tokens=True)
         assert g.prompt + g.text == whole
+
+
+def test_texts_do_not_depend_on_longer_ones_where_rotary_embeddings_do(tokenizer, monkeypatch):
+    model, prompts = tiny_model("llama", rope_parameters=LONG), ["w1 w2 w3", " ".join(["w4 w5"] * 9)]
+    options = {"n": 3, "max_new_tokens": 6, "progress": False}
+
+    def written(*some):
+        return [g.tokens for g in lm.generate(model, tokenizer, some, **options) if g.prompt == prompts[0]]
+
+    assert written(*prompts) == written(prompts[0])
+    # counter-check: in one batch they do
+    monkeypatch.setattr(generate_module, "rope_threshold", lambda model: float("inf"))
+    assert written(*prompts) != written(prompts[0])
 
 
 def test_a_prompt_s_samples_do_not_depend_on_the_other_prompts(model, tokenizer):

@@ -23,6 +23,7 @@ from repsurgery.lm.batching import (
 )
 from repsurgery.lm.chat import Conversation
 from repsurgery.lm.generate.batch_rows import BatchRows, row_plans
+from repsurgery.lm.generate.decode_pass import rope_threshold
 from repsurgery.lm.generate.prefill import read_once
 from repsurgery.lm.generate.sampling import KeyedSampling, sample_key
 from repsurgery.lm.sites.wrappers import unwrapped
@@ -157,6 +158,8 @@ def generate(
         return Generation(prompts[index], index, sample, text, tuple(continuation), finished, tuple(row))
 
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
+    if max(lengths, default=0) + max_new_tokens > rope_threshold(model):
+        batch_size = 1  # a longer text would change the rotary embeddings of the others in its batch
     how = {"strength": strength, "positions": positions, **budget}
     with evaluating(model), row_block(model) if by_row else optional_steer(model, steering, **how) as steered:
         return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
