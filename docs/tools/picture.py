@@ -1,7 +1,7 @@
 """Draw the picture of the README: ``python docs/tools/picture.py docs/assets/courteous.svg``.
 
-The prompts are the first of the embedded provoking ones and the seed is 0, so that nothing is chosen by its result; the
-effect and the price are those in the steering file.
+The texts are confirmation texts in the record of the search that made the steering ``courteous`` of the zoo: of the
+rudest continuations of the base, those whose score changes most. The effect and the price are those of all texts.
 """
 
 import sys
@@ -12,20 +12,18 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 import repsurgery as rs
-from repsurgery import datasets, lm
+from repsurgery.studies.tuned.record import read_tune_record
 
-PROMPTS = 4
+RECORD = Path(__file__).parents[2] / "experiments" / "tune" / "zoo-courteous.json"
+ROWS = 4
 BASE, STEERED = "#44546a", "#c8502f"
 
 
 def written() -> list[tuple[str, str, str]]:
     """Return prompts, what the base writes, and what the steered model writes with the same random numbers."""
-    model, tokenizer = lm.load("smollm2-135m")
-    prompts = datasets.load_provoking_prompts()[:PROMPTS]
-    how: dict[str, Any] = {"n": 1, "max_new_tokens": 20, "seed": 0, "progress": False}
-    base = lm.generate(model, tokenizer, prompts, **how)
-    steered = lm.generate(model, tokenizer, prompts, steering=rs.load("courteous"), **how)
-    return [(a.prompt, " ".join(a.text.split()), " ".join(b.text.split())) for a, b in zip(base, steered, strict=True)]
+    pairs = read_tune_record(RECORD)["pairs"]
+    changed = sorted(pairs, key=lambda pair: pair["steered_score"] - pair["base_score"])[:ROWS]
+    return [(p["prompt"], *(" ".join(p[side].split()) for side in ("base", "steered"))) for p in changed]
 
 
 def draw(rows: list[tuple[str, str, str]], outcome: Any, path: Path) -> None:
@@ -42,13 +40,15 @@ def draw(rows: list[tuple[str, str, str]], outcome: Any, path: Path) -> None:
         for i, row in enumerate(rows):
             words = textwrap.fill(row[column], 38 if column else 34)
             texts.text(x, 0.88 - 0.235 * i, words, color=colour, size=9.5, va="top", linespacing=1.25)
+    rule = "The four largest changes among the rudest continuations of the base. Below: all continuations."
+    texts.text(0.0, -0.08, rule, color="#707070", size=8.5, va="top")
     bars.barh([1, 0], [outcome.base, outcome.steered], color=[BASE, STEERED], height=0.55)
     low, high = outcome.base + outcome.low, outcome.base + outcome.high
     bars.plot([low, high], [0, 0], color="black", linewidth=1.5)
     bars.set_yticks([1, 0], ["base model", "steered"])
     bars.set_xlim(0, 1)
     bars.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    bars.set_title(textwrap.fill(outcome.words(), 125), size=9, loc="left")
+    bars.set_title(textwrap.fill(outcome.words(), 125), size=9, loc="left", pad=14)
     bars.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})

@@ -6,8 +6,11 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning, NonFiniteError, ParameterError, PassError, ShapeError, SiteError
 from repsurgery.lm.steer.forward_context import steering_in_force
+from repsurgery.lm.steer.placing import compare_weights
+from repsurgery.lm.steer.row_steering import as_steering
 from tests.lm.tiny_models import WIDTH, tiny_model
 from tests.lm.tools import DEPTH, ROUNDING, assert_close, gated, prompts, random_map, run, split_gate, states
+from tests.shown.objects import OUTCOME
 
 SETTINGS = {"max_new_tokens": 6, "eos_token_id": None, "pad_token_id": 0}
 
@@ -260,6 +263,19 @@ def test_strength_must_be_a_number(model, strength):
 def test_a_strength_beyond_the_map_warns(model):
     with pytest.warns(ExtrapolationWarning), lm.steer(model, {"final": random_map()}, strength=1.5):
         run(model, *prompts())
+
+
+def test_a_measured_strength_beyond_the_map_does_not_warn(model):
+    """Warnings are errors here; the outcome holds at its own site, strength and positions, and on known weights."""
+    function = as_steering(random_map()).with_origin(lm.origin_of(model, site="final", strength=1.5))
+    measured = function.with_outcome(OUTCOME)
+    (known,) = compare_weights(model, [("final", measured)])
+    for one in (measured, known):
+        with lm.steer(model, one):
+            run(model, *prompts())
+    for changed, how in ((measured, {"strength": 1.6}), (measured, {"positions": "last"}), (function, {})):
+        with pytest.warns(ExtrapolationWarning), lm.steer(model, changed, **how):
+            run(model, *prompts())
 
 
 def test_an_encoder_is_steered_in_a_plain_forward():

@@ -70,7 +70,10 @@ def placements(
             positions=_first(positions, origin.positions, "all"),
         )
         _compare(model, site, function)
-        placed.append(Placement(name, function.with_origin(how), how.strength, how.positions))  # type: ignore[arg-type]
+        # what was measured holds where it was measured: at this site, strength and these positions
+        outcome = function.outcome if how.use()[3:] == origin.use()[3:] else None
+        used = function.with_origin(how).with_outcome(outcome)
+        placed.append(Placement(name, used, how.strength, how.positions))  # type: ignore[arg-type]
     return placed
 
 
@@ -130,7 +133,8 @@ def compare_weights(
             compared.append(function)
             continue
         if origin.fingerprint == weights():
-            compared.append(function.with_origin(model=model_name(model), fingerprint=None))
+            known = function.with_origin(model=model_name(model), fingerprint=None)
+            compared.append(known.with_outcome(function.outcome))  # it was measured on these weights
             continue
         if _fits(resolve_site(model, name), function):
             warnings.warn(
