@@ -10,7 +10,8 @@ from benchmarks import smollm2
 from benchmarks.clock import interleaved
 from benchmarks.lines import Line, Settings, at_most, fact
 from repsurgery import lm
-from repsurgery.lm.batching import encode, pad, pad_id, sorted_batches
+from repsurgery.lm.batching.batches import sorted_batches
+from repsurgery.lm.batching.tokens import encode, pad, pad_id
 from repsurgery.lm.sites.names import reading_model
 
 TARGET = 1.5

@@ -1,15 +1,13 @@
 """What a newcomer may get wrong: each is one clear message, before any work."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import repsurgery as rs
+from tests.cli.processes import process
 from tests.cli.test_endings import ROOT
 from tests.lm.tiny_models import WIDTH, WORDS
 
@@ -94,24 +92,6 @@ def test_a_table_of_excel_is_read_and_what_was_assumed_is_said(run, model_folder
     (warning,) = (line for line in result.stderr.splitlines() if "t.csv" in line)
     assert warning.startswith("Warning: ") and "in Windows-1252 and separated by semicolons" in warning
     assert "grob → sehr" in result.stdout
-
-
-def process(*words, hidden=(), **variables):
-    """Run a command in which some packages cannot be imported."""
-    code = f"""
-import sys
-from pathlib import Path
-class Hidden:
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in {hidden!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Hidden)
-from repsurgery.cli import main
-main()
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])

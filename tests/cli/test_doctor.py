@@ -1,14 +1,12 @@
 """``doctor`` finds what breaks an installation, and nothing else."""
 
 import json
-import subprocess
-import sys
 from importlib import metadata
 
 import pytest
 
 from repsurgery.cli import checkup
-from tests.cli.test_endings import ROOT
+from tests.cli.processes import process
 
 
 @pytest.fixture
@@ -127,26 +125,7 @@ def test_doctor_works_with_no_extra_but_cli():
         "huggingface_hub",
         "matplotlib",
     )
-    code = f"""
-import sys
-from importlib import metadata
-class Hidden:
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in {hidden!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Hidden)
-real = metadata.version
-def version(name):
-    if name.replace("-", "_") in {hidden!r}:
-        raise metadata.PackageNotFoundError(name)
-    return real(name)
-metadata.version = version
-sys.argv = ["repsurgery", "doctor", "--json"]
-from repsurgery.cli import main
-main()
-"""
-    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    done = process("doctor", "--json", hidden=hidden, base={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["ok"] and found["torch"] is None and found["models"] == {}

@@ -2,17 +2,8 @@ import pytest
 import torch
 
 from repsurgery.errors import BatchHalvedWarning, ParameterError, TextError
-from repsurgery.lm.batching import (
-    check_texts,
-    context_length,
-    encode,
-    evaluating,
-    pad,
-    pad_id,
-    run_batches,
-    sorted_batches,
-    split_texts,
-)
+from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches, split_texts
+from repsurgery.lm.batching.tokens import check_texts, context_length, encode, pad, pad_id
 from tests.lm.tiny_models import CONTEXT, texts, tiny_model, tiny_tokenizer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from repsurgery import lm
 from repsurgery.errors import ParameterError, TextError
-from repsurgery.lm.batching import encode
+from repsurgery.lm.batching.tokens import encode
 from repsurgery.lm.chat import ChatText, as_text, assistant_turns, chat_prompt, rendered
 from tests.lm.chats import ANSWERED, BRACKETED, COUNTED, DIALOGUE, LONGER, QUESTION, RAISES, chatty, word
 from tests.lm.tiny_models import tiny_tokenizer

@@ -5,7 +5,7 @@ import torch
 
 from repsurgery import lm
 from repsurgery.errors import PassError, TextError
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.lm.chat import assistant_turns, chat_prompt
 from repsurgery.lm.steer.positions import Forward
 from repsurgery.lm.steer.turns import answer_positions, prompt_turns

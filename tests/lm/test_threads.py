@@ -11,7 +11,7 @@ import torch
 
 from repsurgery import lm
 from repsurgery.errors import FoldError, ParameterError, SteeringError
-from repsurgery.lm.batching import evaluating
+from repsurgery.lm.batching.batches import evaluating
 from repsurgery.lm.steer.forward_context import steering_in_force
 from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import prompts, random_map, run

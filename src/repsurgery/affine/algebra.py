@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from repsurgery.affine.base import AffineMap, finite_result
-from repsurgery.affine.maps import Dense, Diagonal, Identity, LowRank, Translation
+from repsurgery.affine.coordinate_maps import Diagonal, Identity, Translation
+from repsurgery.affine.matrix_maps import Dense, LowRank
 from repsurgery.arrays import Vector
 from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
 from repsurgery.origin import finite_strength

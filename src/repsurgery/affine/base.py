@@ -25,7 +25,7 @@ from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, NonFiniteError, ShapeError
 from repsurgery.origin import UNKNOWN, Origin
 
-__all__ = ["AffineMap", "ArrayMap", "finite_result"]
+__all__ = ["INTERPOLATION", "INVERSE", "AffineMap", "ArrayMap", "finite_result"]
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
@@ -44,8 +44,13 @@ def finite_result(what: str, remedy: str) -> Iterator[None]:
         raise NonFiniteError(f"{what} overflows: its numbers are too large. {remedy}") from error
 
 
+INTERPOLATION = finite_result("The interpolation", "Lower the strength, or rescale the maps.")
+INVERSE = finite_result("The inverse", "Interpolate to a strength below 1 first, or rescale the map.")
+"""Decorators of `interpolate` and of `inverse`."""
+
+
 class AffineMap(Shown, ABC):
-    """Abstract base of the maps in `repsurgery.affine.maps`; all of those are final and frozen."""
+    """Abstract base of the maps of `repsurgery.affine`; all of those are final and frozen."""
 
     __slots__ = ()
     kind: str

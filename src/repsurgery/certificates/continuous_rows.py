@@ -15,8 +15,7 @@ from repsurgery.arrays import Matrix, Rows, check_groups, check_rows, require_fi
 from repsurgery.certificates.claims import equal_means
 from repsurgery.certificates.class_rows import ClassRows
 from repsurgery.certificates.continuous import ContinuousCertificate, issue_continuous
-from repsurgery.certificates.evidence import Evidence
-from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, POWER, Finding
+from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, Finding, finding_of
 from repsurgery.certificates.from_moments import Method
 from repsurgery.concepts import check_continuous
 from repsurgery.errors import CertificateError, DataError, LabelError
@@ -70,8 +69,18 @@ def verify_columns(
             )
         zeros = replace(products, **{name: np.zeros_like(getattr(products, name)) for name in _ARRAYS})
         evidence = equal_means(products, zeros, issued.covariance_after[j], level)
-        gap, before = fresh.covariance_after[j], fresh.covariance_before[j]
-        findings.append(_finding(j, evidence, gap, before, issued, fresh, level))
+        finding = finding_of(
+            evidence,
+            source=j,
+            claim="no covariance",
+            gap=fresh.covariance_after[j],
+            before=fresh.covariance_before[j],
+            claimed=issued.covariance_after[j],
+            level=level,
+            rows=(fresh.rows, fresh.rows),
+            effective=(fresh.effective_rows, fresh.effective_rows),
+        )
+        findings.append(finding)
     for f in findings:
         if f.verdict == "contradicted":
             raise CertificateError(
@@ -104,29 +113,3 @@ def _products(
     for column in Z.T:
         z = ((column - column.mean()) / column.std())[:, None]
         yield ClassRows.of(before * z, after * z, issued.effective_rows, fresh.effective_rows, codes)
-
-
-def _finding(
-    column: int,
-    evidence: Evidence,
-    gap: float,
-    before: float,
-    issued: ContinuousCertificate,
-    fresh: ContinuousCertificate,
-    level: float,
-) -> Finding:
-    supported = evidence.power >= POWER and gap < before
-    return Finding(
-        source=column,
-        claim="no covariance",
-        gap=gap,
-        claimed=issued.covariance_after[column],
-        where=evidence.where,
-        found=float(evidence.found),
-        allowed=float(evidence.allowed),
-        p_value=evidence.p_value,
-        power=evidence.power,
-        verdict="contradicted" if evidence.p_value <= level else "supported" if supported else "cannot tell",
-        rows=(fresh.rows, fresh.rows),
-        effective=(fresh.effective_rows, fresh.effective_rows),
-    )

@@ -1,15 +1,16 @@
 """`Verification`: the verdict of rows on a certificate, and the findings that it follows from."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from repsurgery.arrays import Label
 from repsurgery.cards import Card, Shown
 from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.claims import SHARE
+from repsurgery.certificates.evidence import Evidence
 from repsurgery.certificates.shown import finding_card, verification_card
 
-__all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification"]
+__all__ = ["FEWEST_ROWS", "LEVEL", "POWER", "Finding", "Verdict", "Verification", "finding_of"]
 
 Verdict = Literal["supported", "contradicted", "cannot tell"]
 
@@ -61,6 +62,25 @@ class Finding(Shown):
 
     def _card(self) -> Card:
         return finding_card(self)
+
+
+def finding_of(evidence: Evidence, *, gap: float, before: float, level: float, **facts: Any) -> Finding:
+    """Return what a test at ``level`` found, where steering left ``gap`` of the gap ``before``.
+
+    ``facts`` are the fields that do not follow from the test: source, claim, claimed, rows and effective.
+    """
+    # a gap no smaller than the one before steering supports nothing, however much of it sampling error may explain
+    supported = evidence.power >= POWER and gap < before
+    return Finding(
+        gap=gap,
+        where=evidence.where,
+        found=float(evidence.found),
+        allowed=float(evidence.allowed),
+        p_value=evidence.p_value,
+        power=evidence.power,
+        verdict="contradicted" if evidence.p_value <= level else "supported" if supported else "cannot tell",
+        **facts,
+    )
 
 
 @dataclass(frozen=True, slots=True)

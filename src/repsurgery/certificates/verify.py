@@ -12,7 +12,7 @@ from repsurgery.certificates.claims import TESTS
 from repsurgery.certificates.class_rows import ClassRows
 from repsurgery.certificates.continuous import ContinuousCertificate
 from repsurgery.certificates.continuous_rows import verify_columns
-from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, POWER, Finding, Verdict, Verification
+from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, POWER, Finding, Verdict, Verification, finding_of
 from repsurgery.certificates.from_rows import Certified, carried_certificate, certificate_of, checked_rows, reissued
 from repsurgery.errors import CertificateError, DataError
 
@@ -104,20 +104,14 @@ def _finding(
     level: float,
 ) -> Finding:
     evidence = TESTS[claim](source, target, certified, claims, level)
-    gap, before = getattr(fresh, GAPS[claim]), getattr(fresh, f"{GAPS[claim]}_before", np.inf)
-    # a gap no smaller than the one before steering supports nothing, however much of it sampling error may explain
-    supported = evidence.power >= POWER and gap < before
-    return Finding(
+    return finding_of(
+        evidence,
         source=fresh.source,
         claim=claim,
-        gap=gap,
+        gap=getattr(fresh, GAPS[claim]),
+        before=getattr(fresh, f"{GAPS[claim]}_before", np.inf),
         claimed=getattr(certified, GAPS[claim]),
-        where=evidence.where,
-        found=float(evidence.found),
-        allowed=float(evidence.allowed),
-        p_value=evidence.p_value,
-        power=evidence.power,
-        verdict="contradicted" if evidence.p_value <= level else "supported" if supported else "cannot tell",
+        level=level,
         rows=(fresh.rows_source, fresh.rows_target),
         effective=fresh.effective_rows,
     )

@@ -10,22 +10,14 @@ from scipy import linalg
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_groups, check_rows, check_weights, freeze
 from repsurgery.cards import Card, Shown
-from repsurgery.errors import ParameterError, SurgeryError
+from repsurgery.errors import ParameterError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
 from repsurgery.moments.accumulate import Centre, factor_of, judged_dtype, require_equal, scatter_of
-from repsurgery.moments.checks import Precision, coarsest, require_consistent, require_same_width, require_scale
-from repsurgery.moments.groups import Groups, groups_of, merge_groups, remove_groups
-from repsurgery.moments.merge import (
-    downdate_factor,
-    downdate_scatter,
-    gap_between,
-    merge_factors,
-    merge_mean,
-    merge_scatter,
-    remove_mean,
-)
+from repsurgery.moments.checks import Precision, require_consistent, require_scale
+from repsurgery.moments.combine import added, removed
+from repsurgery.moments.groups import Groups, groups_of
 from repsurgery.moments.shown import moments_card
 
 __all__ = ["Moments", "Precision"]
@@ -185,9 +177,6 @@ class Moments(Shown):
         """Return the groups; rows for which none were given count as groups of one row."""
         return self.groups or Groups.alone(float(self.weight), self.trace * self.weight)
 
-    def _both_groups(self, other: "Moments") -> tuple[Groups, Groups] | None:
-        return (self.all_groups(), other.all_groups()) if self.groups or other.groups else None
-
     @property
     def squared_norm(self) -> float:
         """‖Σ‖²_F."""
@@ -260,65 +249,8 @@ class Moments(Shown):
         return single_from_contents(read_file(path, kind=SINGLE))
 
     def __add__(self, other: "Moments") -> "Moments":
-        if not isinstance(other, Moments):
-            return NotImplemented
-        require_same_width(self, other)
-        if not (self.count and other.count):
-            return self if self.count else other
-        count, weight = self.count + other.count, self.weight + other.weight
-        mean, residue = merge_mean(self.weight, self.centre, other.weight, other.centre)
-        gap, weights = gap_between(self.centre, other.centre), (self.weight, other.weight)
-        dense = factor = None
-        if self.factor is not None and other.factor is not None and count < self.dim:
-            factor = merge_factors(self.factor, other.factor, gap, *weights)
-        else:
-            dense = merge_scatter(self.scatter, other.scatter, gap, *weights)
-        both = self._both_groups(other)
-        groups = merge_groups(*both, gap, *weights) if both else None
-        return Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue, groups)
+        return added(self, other) if isinstance(other, Moments) else NotImplemented
 
     def __sub__(self, other: "Moments") -> "Moments":
         """Remove rows that were added before: exact unlearning of those rows."""
-        if not isinstance(other, Moments):
-            return NotImplemented
-        require_same_width(self, other)
-        if other.count == 0:
-            return self
-        count, weight = self.count - other.count, self.weight - other.weight
-        if count == 0 and abs(weight) <= 1e-9 * self.weight:
-            return self._emptied_by(other)
-        if count <= 0 or weight <= 0:
-            raise SurgeryError(
-                f"Cannot remove {other.count} rows of weight {other.weight:g} from {self.count} of weight "
-                f"{self.weight:g}. Subtract only moments of rows that were added before."
-            )
-        mean, residue = remove_mean(self.weight, self.centre, other.weight, other.centre)
-        gap, weights = gap_between(other.centre, (mean, residue)), (weight, other.weight)
-        dense = factor = None
-        if count < self.dim:
-            factor = downdate_factor(_rows(self), _rows(other), gap, *weights, rows=count - 1)
-        else:
-            dense = downdate_scatter(self.scatter, other.scatter, gap, *weights)
-        if dense is None and factor is None:
-            raise SurgeryError(
-                "Removing these rows would leave a negative variance, so they were not all among the rows added. "
-                "Subtract only moments of rows that were added before, with the same weights."
-            )
-        left = Moments(count, weight, mean, dense, factor, *coarsest(self, other), residue)
-        both = self._both_groups(other)
-        return left.with_groups(remove_groups(*both, gap, *weights) if both else None)
-
-    def _emptied_by(self, other: "Moments") -> "Moments":
-        scale = np.sqrt(self.trace) + np.abs(self.mean).max(initial=0.0)
-        if np.abs(self.mean - other.mean).max(initial=0.0) > 1e-9 * scale:
-            raise SurgeryError(
-                "Cannot remove all rows, because the means differ: the removed rows are not the rows that were added. "
-                "Subtract only moments of rows that were added before."
-            )
-        return Moments.empty(self.dim)
-
-
-def _rows(moments: Moments) -> Matrix:
-    if moments.factor is not None:
-        return moments.factor
-    return float(np.sqrt(moments.weight)) * moments._range_rows()
+        return removed(self, other) if isinstance(other, Moments) else NotImplemented

@@ -54,7 +54,7 @@ class TextClassifier:
         """Return how many tokens the network reads: the smaller of its own limit and the tokenizer's."""
         config = self.network.config
         own = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
-        # `lm.batching.context_length` has this rule, too: this package and `lm` do not import each other
+        # `lm.batching.tokens.context_length` has this rule, too: this package and `lm` do not import each other
         if "roberta" in config.model_type:
             own -= int(config.pad_token_id) + 1  # these models number positions from the index after the padding
         return min(own, int(min(self.tokenizer.model_max_length or _NO_LIMIT, _NO_LIMIT)))

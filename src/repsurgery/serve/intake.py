@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repsurgery.errors import ParameterError, TextError
-from repsurgery.lm.batching import Tokens, context_length
+from repsurgery.lm.batching.tokens import Tokens, context_length
 from repsurgery.lm.chat import assistant_turns, chat_prompt, rendered
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.lm.steer.rows import NOTABLE, RowPlan

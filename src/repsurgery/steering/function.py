@@ -21,6 +21,7 @@ from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
 from repsurgery.origin import UNKNOWN, Origin, finite_strength
 from repsurgery.price import Price
+from repsurgery.steering.function_checks import require_consistent
 from repsurgery.steering.pretrained import Shareable, steering_at
 from repsurgery.steering.shown import function_card
 
@@ -66,23 +67,7 @@ class SteeringFunction(Shareable, Shown):
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
-        if not self.maps:
-            raise ParameterError("A steering function needs at least one map.")
-        if isinstance(self.gate, AlwaysGate) and len(self.maps) > 1:
-            raise ParameterError(
-                f"gate='always' steers every vector by one map, but there are {len(self.maps)} "
-                f"(for {list(self.maps)}). Name one source, or choose a gate that distinguishes them."
-            )
-        if isinstance(self.gate, SoftGate) and len(self.maps) > 1:
-            raise ParameterError(
-                f"A soft gate has one strength for one map, but there are {len(self.maps)} (for {list(self.maps)}). "
-                "Name one source, or choose a gate that distinguishes them."
-            )
-        if not isinstance(self.origin, Origin):
-            raise ParameterError(f"origin is a {type(self.origin).__name__}; it must be an Origin.")
-        if self.outcome is not None and not isinstance(self.outcome, Outcome):
-            raise ParameterError(f"outcome is a {type(self.outcome).__name__}; it must be an Outcome, or None.")
-        _require_fitting(self)
+        require_consistent(self)
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
 
     @classmethod
@@ -284,21 +269,3 @@ class SteeringFunction(Shareable, Shown):
     def __reduce__(self) -> tuple[Any, ...]:
         facts = (self.certificate, self.origin, self.price, self.outcome)
         return SteeringFunction, (dict(self.maps), self.gate, self.classes, *facts)
-
-
-def _require_fitting(steering: SteeringFunction) -> None:
-    """Raise where maps, gate and classes are not consistent with each other."""
-    widths = {m.dim for m in steering.maps.values()} | {steering.gate.dim or steering.dim}
-    if len(widths) > 1:
-        raise ShapeError(f"Maps and gate have different numbers of features: {sorted(widths)}. Use one site for all.")
-    labels = [label for label in steering.maps if label is not EVERYBODY]
-    if labels and EVERYBODY in steering.maps:
-        raise ParameterError(f"A map for every class must be the only one; there are others for {labels}.")
-    for names in (labels, list(steering.classes)):
-        if names and len(check_labels(names, len(names), caller="SteeringFunction")[0]) < len(names):
-            raise LabelError(f"Some of the labels {names} are equal. Rename them.")
-    unknown = [
-        label for label in (*labels, *steering.gate.classes) if steering.classes and label not in steering.classes
-    ]
-    if unknown:
-        raise LabelError(f"Maps or gate name the classes {unknown}, which are not among {list(steering.classes)}.")

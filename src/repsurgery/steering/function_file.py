@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap
-from repsurgery.affine.maps import from_arrays
+from repsurgery.affine.kinds import from_arrays
 from repsurgery.arrays import Label
 from repsurgery.certificates.kinds import certificate_from_dict
 from repsurgery.certificates.outcome import Outcome

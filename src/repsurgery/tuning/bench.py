@@ -14,7 +14,7 @@ from repsurgery.arrays import Vector
 from repsurgery.checkpoint import journal_of, keyed_folder
 from repsurgery.datasets import Documents
 from repsurgery.errors import NonFiniteError
-from repsurgery.lm.batching import context_length
+from repsurgery.lm.batching.tokens import context_length
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.policy.scores import Scores

@@ -13,7 +13,7 @@ from repsurgery import lm
 from repsurgery.arrays import Label, Matrix
 from repsurgery.datasets import LabelledTexts
 from repsurgery.errors import DataError
-from repsurgery.lm.batching import encode
+from repsurgery.lm.batching.tokens import encode
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.policy.credit import prefix_scores
 from repsurgery.lm.policy.on_policy import OnPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from repsurgery.errors import DataError, ParameterError
-from repsurgery.lm.batching import check_texts
+from repsurgery.lm.batching.tokens import check_texts
 from repsurgery.lm.chat import ChatText
 from repsurgery.tuning.plan import Plan
 

@@ -9,7 +9,7 @@ from typing import Any
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning
-from repsurgery.lm.batching import encode
+from repsurgery.lm.batching.tokens import encode
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.load.models import check_loading
 from repsurgery.lm.steer.early import check_places

@@ -15,7 +15,8 @@ from repsurgery.certificates.certificate import Claim
 from repsurgery.certificates.verify import FEWEST_ROWS, Verdict, verdict_of
 from repsurgery.datasets import LabelledTexts, hold_out
 from repsurgery.datasets.held_out import check_share
-from repsurgery.lm.batching import Tokens, encode, evaluating, map_batches
+from repsurgery.lm.batching.batches import evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, encode
 from repsurgery.lm.read.states import Pooling, Turns, reader, row_counts, turns_to_read
 from repsurgery.steering.base import BaseSteering
 

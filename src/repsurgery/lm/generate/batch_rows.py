@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ParameterError, PassError
-from repsurgery.lm.batching import Tokens
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.chat import ChatText, turns_of
 from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions
 from repsurgery.lm.steer.rows import RowPlan, prepare_row, with_defaults

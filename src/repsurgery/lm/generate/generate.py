@@ -11,16 +11,8 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from repsurgery.arrays import check_integer
 from repsurgery.errors import ModelError, ParameterError
-from repsurgery.lm.batching import (
-    Tokens,
-    check_texts,
-    encode,
-    entry_device,
-    evaluating,
-    map_batches,
-    pad,
-    pad_id,
-)
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad, pad_id
 from repsurgery.lm.chat import Conversation
 from repsurgery.lm.generate.batch_rows import BatchRows, row_plans
 from repsurgery.lm.generate.decode_pass import rope_threshold

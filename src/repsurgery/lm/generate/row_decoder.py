@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ModelError, ParameterError, PassError
-from repsurgery.lm.batching import Tokens, context_length, entry_device, evaluating, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating
+from repsurgery.lm.batching.tokens import Tokens, context_length, pad, pad_id
 from repsurgery.lm.generate.decode_pass import (
     append_rows,
     decode_pass,

@@ -12,7 +12,7 @@ from torch import nn
 
 from repsurgery.arrays import Vector, check_integer
 from repsurgery.errors import DataError, ParameterError
-from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.batching.tokens import check_texts, encode
 from repsurgery.lm.chat import Conversation
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.load.fingerprint import tokenizer_fingerprint

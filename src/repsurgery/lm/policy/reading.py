@@ -13,7 +13,8 @@ from torch import nn
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.policy.credit import CLASSES, Codes
 from repsurgery.lm.read.states import Reader
 from repsurgery.moments import ClassMoments

@@ -17,7 +17,7 @@ from repsurgery.arrays import check_integer
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import Tokens
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.price.positions import Reading, Shifted, reading_of
 from repsurgery.lm.price.scores import ScoreLayer, ScoreSums

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ParameterError, TextError
-from repsurgery.lm.batching import Tokens, check_texts, encode
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 
 __all__ = ["Reading", "Shifted", "check_generations", "reading_of"]

@@ -9,7 +9,8 @@ from torch import nn
 from repsurgery.arrays import Label
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.gates import SoftGate
-from repsurgery.lm.batching import check_texts, encode, evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.tokens import check_texts, encode
 from repsurgery.lm.price.fisher import fisher
 from repsurgery.lm.read.states import reader
 from repsurgery.lm.steer.row_steering import as_steering

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ModelError, NonFiniteError, ParameterError, ShapeError, SiteError
-from repsurgery.lm.batching import entry_device, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import pad, pad_id
 from repsurgery.lm.price.positions import Reading
 from repsurgery.lm.read.states import require_visited, runner
 from repsurgery.lm.sites.families import family_of

@@ -15,7 +15,7 @@ from repsurgery.arrays import Label, check_groups, check_labels
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.batching.tokens import check_texts, encode
 from repsurgery.lm.chat import Conversation
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import Pooling, check_pooling, reader, row_counts, turns_to_read

@@ -14,7 +14,7 @@ from torch import nn
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.lm.batching import check_texts, encode
+from repsurgery.lm.batching.tokens import check_texts, encode
 from repsurgery.lm.chat import Conversation
 from repsurgery.lm.read.resuming import Results, folder_of, read_missing
 from repsurgery.lm.read.states import check_pooling, reader, turns_to_read

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.batching import evaluating, map_batches
+from repsurgery.lm.batching.batches import evaluating, map_batches
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.read.states import reader
 

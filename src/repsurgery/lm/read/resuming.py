@@ -14,7 +14,8 @@ from torch import nn
 
 from repsurgery.checkpoint import keyed_folder, uninterrupted
 from repsurgery.errors import IdentityWarning
-from repsurgery.lm.batching import Tokens, evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.read.states import Reader, Turns
 from repsurgery.lm.sites.wrappers import behind, unwrapped

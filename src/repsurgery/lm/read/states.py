@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError, SiteError, TextError
-from repsurgery.lm.batching import Tokens, entry_device, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.lm.chat import ChatText, chat_prompt, turns_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens

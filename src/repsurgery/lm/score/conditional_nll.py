@@ -9,7 +9,8 @@ from torch import nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad, pad_id
 from repsurgery.lm.score.likelihood import shared_length
 from repsurgery.lm.sites.wrappers import virtual_tokens
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, PassError
-from repsurgery.lm.batching import Tokens, check_texts, encode, evaluating, map_batches
+from repsurgery.lm.batching.batches import evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
 from repsurgery.lm.score.likelihood import logits_of

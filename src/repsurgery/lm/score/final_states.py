@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from repsurgery.lm.batching import Tokens, entry_device, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.lm.sites.names import reading_model
 from repsurgery.lm.steer.placing import Placement
 from repsurgery.lm.steer.row_steering import RowSteering

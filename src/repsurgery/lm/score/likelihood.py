@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from repsurgery.errors import ParameterError, TextError
-from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad, pad_id
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.steer import optional_steer
 

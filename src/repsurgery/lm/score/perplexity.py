@@ -11,7 +11,8 @@ from torch import nn
 
 from repsurgery.arrays import check_integer
 from repsurgery.errors import NonFiniteError, ParameterError, TextError
-from repsurgery.lm.batching import check_texts, context_length, evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
+from repsurgery.lm.batching.tokens import check_texts, context_length
 from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.score.windows import Window, document_tokens, prefix_token, rolling_windows

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repsurgery.errors import ModelError
-from repsurgery.lm.batching import Tokens
+from repsurgery.lm.batching.tokens import Tokens
 
 __all__ = ["Window", "document_tokens", "prefix_token", "rolling_windows"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from repsurgery.errors import NonFiniteError, ParameterError, PassError, ShapeError
-from repsurgery.lm.batching import own_order
+from repsurgery.lm.batching.batches import own_order
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.block import Block
 from repsurgery.lm.steer.forward_context import ForwardContext

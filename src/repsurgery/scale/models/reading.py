@@ -33,7 +33,7 @@ class Reading:
     def checked(self, caller: str) -> "Reading":
         """Return this job with texts, labels and sites as lists, after every check that needs no model."""
         try:
-            from repsurgery.lm.batching import check_texts
+            from repsurgery.lm.batching.tokens import check_texts
             from repsurgery.lm.read.class_moments import check_sites
             from repsurgery.lm.read.states import check_pooling
         except ImportError as error:
@@ -46,7 +46,7 @@ class Reading:
 
     def split(self, model: Any, tokenizer: Any, parts: int) -> list[list[int]]:
         """Check the job against the model, and return the indices of the texts of each part."""
-        from repsurgery.lm.batching import split_texts
+        from repsurgery.lm.batching.batches import split_texts
         from repsurgery.lm.sites.names import resolve_site
 
         for site in self.sites:

@@ -9,7 +9,7 @@ from lm_eval.models.huggingface import HFLM
 
 from repsurgery import lm
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import context_length
+from repsurgery.lm.batching.tokens import context_length
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.steer.positions import Positions

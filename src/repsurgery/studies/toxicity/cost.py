@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from repsurgery.checkpoint import Journal, digest, journal_of
-from repsurgery.lm.batching import entry_device
+from repsurgery.lm.batching.batches import entry_device
 from repsurgery.progress import progress_bar
 from repsurgery.studies.toxicity.generators import TextGenerator, sample_seeds
 from repsurgery.studies.toxicity.peak_memory import peak_memory, reset_peak_memory

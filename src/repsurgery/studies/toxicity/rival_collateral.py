@@ -9,7 +9,8 @@ import torch
 from repsurgery import lm
 from repsurgery.checkpoint import digest, journal_of
 from repsurgery.datasets import Documents
-from repsurgery.lm.batching import Tokens, encode, evaluating
+from repsurgery.lm.batching.batches import evaluating
+from repsurgery.lm.batching.tokens import Tokens, encode
 from repsurgery.lm.generate.generate import Generation, predicting_positions
 from repsurgery.lm.score.likelihood import logits_of
 from repsurgery.lm.score.output_layer import divergences

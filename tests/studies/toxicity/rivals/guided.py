@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from repsurgery.datasets import Prompts
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.studies.toxicity.decoding.head import Head
 from repsurgery.studies.toxicity.decoding.lookahead import Lookahead
 from tests.lm.tiny_models import WIDTH, texts, tiny_model

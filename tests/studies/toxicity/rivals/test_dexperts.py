@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from repsurgery.errors import DataError, TextError
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.studies.toxicity.decoding import adapters
 from repsurgery.studies.toxicity.decoding.adapters import with_adapters
 from repsurgery.studies.toxicity.rivals.dexperts import ensemble

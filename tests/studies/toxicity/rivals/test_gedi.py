@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from repsurgery.errors import DataError, ParameterError, TextError
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.studies.toxicity.decoding import guide, training
 from repsurgery.studies.toxicity.decoding.guide import GUIDE, Codes, log_likelihoods, scale_and_bias, train_guide
 from repsurgery.studies.toxicity.decoding.parts import Workshop

@@ -13,7 +13,7 @@ import transformers
 
 from repsurgery.errors import DataError, MissingExtraError, ParameterError, SiteError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.lm.sites.names import last_mlp_input
 from repsurgery.studies.toxicity.decoding import datastore
 from repsurgery.studies.toxicity.decoding.datastore import SEARCHES, Datastore, collect, exact_search, make_store

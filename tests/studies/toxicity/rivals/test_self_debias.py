@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from repsurgery.errors import LabelWarning, ParameterError, TextError
-from repsurgery.lm.batching import pad
+from repsurgery.lm.batching.tokens import pad
 from repsurgery.studies.toxicity.rivals.self_debias import debiased, prefixes_of
 from tests.lm.tiny_models import tiny_model
 from tests.studies.toxicity.rivals.contexts import PROMPTS, SEEDS, base, rival, rows, tiny_context

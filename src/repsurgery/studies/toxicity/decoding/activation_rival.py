@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.errors import DataError
-from repsurgery.lm.batching import context_length
+from repsurgery.lm.batching.tokens import context_length
 from repsurgery.lm.sites.names import Site
 from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.module_hooks import LONGEST, Pool, pooled_states

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from repsurgery.errors import DataError, MissingExtraError
-from repsurgery.lm.batching import Tokens, context_length, entry_device
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import Tokens, context_length
 from repsurgery.lm.sites.families import text_config
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.twins import shared_copy

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import DataError, MissingExtraError, NonFiniteError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.batching import Tokens, encode, entry_device, evaluating, pad, pad_id, run_batches
+from repsurgery.lm.batching.batches import entry_device, evaluating, run_batches
+from repsurgery.lm.batching.tokens import Tokens, encode, pad, pad_id
 from repsurgery.lm.read.states import runner
 from repsurgery.lm.sites.names import Site, last_mlp_input
 from repsurgery.lm.sites.wrappers import unwrapped

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from repsurgery.errors import DataError, ParameterError
-from repsurgery.lm.batching import Tokens, context_length, encode, entry_device, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import Tokens, context_length, encode, pad, pad_id
 from repsurgery.studies.toxicity.decoding.adapters import LEARNING_RATE, RANK, adapter_arrays, trainable, with_adapters
 from repsurgery.studies.toxicity.decoding.parts import Made, Workshop
 from repsurgery.studies.toxicity.decoding.training import train

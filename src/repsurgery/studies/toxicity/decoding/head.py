@@ -8,7 +8,7 @@ import torch
 
 from repsurgery import lm
 from repsurgery.files import Contents
-from repsurgery.lm.batching import context_length
+from repsurgery.lm.batching.tokens import context_length
 from repsurgery.studies.toxicity.decoding.parts import Made, Part, Workshop
 from repsurgery.studies.toxicity.generators import GeneratorContext
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.errors import SiteError
-from repsurgery.lm.batching import encode, entry_device, evaluating, map_batches, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import encode, pad, pad_id
 from repsurgery.lm.read.states import require_visited, runner
 from repsurgery.lm.sites.families import family_of, text_config
 from repsurgery.lm.sites.names import Site, resolve_site, site_names

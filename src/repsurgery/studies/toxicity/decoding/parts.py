@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from repsurgery.checkpoint import Checkpoint, digest, recall
 from repsurgery.errors import ModelError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.batching import out_of_memory
+from repsurgery.lm.batching.batches import out_of_memory
 
 __all__ = ["Made", "Part", "Workshop", "known_part", "make_part", "part_path"]
 

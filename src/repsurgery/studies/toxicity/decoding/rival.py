@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from repsurgery.checkpoint import digest
 from repsurgery.files import Contents
-from repsurgery.lm.batching import Tokens, check_texts, encode, entry_device, evaluating, map_batches, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad_id
 from repsurgery.lm.generate.generate import continuation_text, end_tokens, until_end
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel

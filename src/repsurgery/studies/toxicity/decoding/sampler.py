@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from repsurgery.lm.batching import Tokens, pad
+from repsurgery.lm.batching.tokens import Tokens, pad
 from repsurgery.lm.generate.sampling import draw
 
 __all__ = ["Decoder", "nucleus", "sample"]

@@ -10,7 +10,7 @@ from torch import nn
 from repsurgery.checkpoint import SAVE_SECONDS, recall, uninterrupted
 from repsurgery.errors import ModelError, NonFiniteError
 from repsurgery.files import Contents, read_file, write_file
-from repsurgery.lm.batching import out_of_memory
+from repsurgery.lm.batching.batches import out_of_memory
 from repsurgery.progress import progress_bar
 from repsurgery.studies.common.adam_state import adam_arrays, restore_adam
 from repsurgery.studies.toxicity.decoding.parts import Workshop

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from repsurgery.lm.batching import Tokens
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.generate.generate import until_end
 from repsurgery.studies.toxicity.decoding.sampler import Decoder
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import Tokens, pad, pad_id
+from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.studies.toxicity.decoding.adapters import BASE_ROWS, adapted_rows, with_adapters
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.guide import (

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import context_length, entry_device
+from repsurgery.lm.batching.batches import entry_device
+from repsurgery.lm.batching.tokens import context_length
 from repsurgery.lm.sites.names import last_mlp_input
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.datastore import SEARCHES, Datastore, Tap, collect, make_store, tapped

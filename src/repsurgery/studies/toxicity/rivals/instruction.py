@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from repsurgery.errors import ModelError, ParameterError
-from repsurgery.lm.batching import Tokens
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.studies.toxicity.decoding.rival import Rival
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorContext
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repsurgery.lm.batching import encode, entry_device, evaluating, pad, pad_id
+from repsurgery.lm.batching.batches import entry_device, evaluating
+from repsurgery.lm.batching.tokens import encode, pad, pad_id
 from repsurgery.lm.read.states import require_visited, runner
 from repsurgery.lm.sites.names import Site
 from repsurgery.lm.sites.wrappers import unwrapped

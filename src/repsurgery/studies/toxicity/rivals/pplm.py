@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from repsurgery.lm.batching import entry_device
+from repsurgery.lm.batching.batches import entry_device
 from repsurgery.studies.toxicity.decoding.head import Head, head_part
 from repsurgery.studies.toxicity.decoding.limits import check_limits
 from repsurgery.studies.toxicity.decoding.lookahead import (

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from repsurgery.errors import ParameterError
-from repsurgery.lm.batching import Tokens, pad, pad_id
+from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.studies.toxicity.decoding.cached_model import CachedModel
 from repsurgery.studies.toxicity.decoding.label_words import warn_of_labels
 from repsurgery.studies.toxicity.decoding.rival import Rival

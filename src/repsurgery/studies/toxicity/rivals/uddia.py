@@ -9,7 +9,8 @@ import numpy as np
 
 from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError
-from repsurgery.lm.batching import Tokens, entry_device, evaluating, map_batches
+from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
+from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.generate.generate import until_end
 from repsurgery.lm.generate.sampling import sample_key
 from repsurgery.lm.sites.wrappers import unwrapped

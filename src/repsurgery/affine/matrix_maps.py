@@ -1,156 +1,19 @@
-"""The five structures of an affine map, each final and frozen. `AffineMap` documents their methods."""
+"""Maps that mix coordinates by a matrix, each final and frozen. `AffineMap` documents their methods."""
 
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from repsurgery.affine.base import AffineMap, ArrayMap, finite_result
+from repsurgery.affine.base import INTERPOLATION, INVERSE, ArrayMap
 from repsurgery.arrays import Matrix, Vector
-from repsurgery.errors import DataError, ParameterError, ShapeError, SingularMapError
+from repsurgery.errors import DataError, ShapeError, SingularMapError
 from repsurgery.linalg.spectrum import largest_singular_value
 
-__all__ = ["Dense", "Diagonal", "Identity", "LowRank", "Translation"]
-
-_INTERPOLATION = finite_result("The interpolation", "Lower the strength, or rescale the maps.")
-_INVERSE = finite_result("The inverse", "Interpolate to a strength below 1 first, or rescale the map.")
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Identity(AffineMap):
-    """x ↦ x on d features."""
-
-    size: int
-    kind = "identity"
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ShapeError(f"Identity.size is {self.size}; a map acts on at least one feature. Give a positive size.")
-
-    @property
-    def dim(self) -> int:
-        return self.size
-
-    @property
-    def weight(self) -> Matrix:
-        return np.eye(self.size)
-
-    @property
-    def bias(self) -> Vector:
-        return np.zeros(self.size)
-
-    def linear(self, X: Matrix) -> Matrix:
-        return X.copy()
-
-    def inverse(self) -> "Identity":
-        return self
-
-    def interpolate(self, t: float) -> "Identity":
-        return self
-
-    def gain(self) -> float:
-        return 1.0
-
-    def singular_values(self) -> Vector:
-        return np.ones(self.dim)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {"size": np.array(self.size)}
-
-    def astype(self, dtype: Any) -> "Identity":
-        return self
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Translation(ArrayMap):
-    """x ↦ x + shift, with ``shift`` (d,): the steering vector."""
-
-    shift: Vector
-    kind = "translation"
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"shift": (self.dim,)}
-
-    @property
-    def dim(self) -> int:
-        return int(self.shift.size)
-
-    @property
-    def weight(self) -> Matrix:
-        return np.eye(self.dim)
-
-    @property
-    def bias(self) -> Vector:
-        return self.shift
-
-    def linear(self, X: Matrix) -> Matrix:
-        return X.copy()
-
-    def inverse(self) -> "Translation":
-        return Translation(-self.shift)
-
-    @_INTERPOLATION
-    def interpolate(self, t: float) -> "Translation":
-        return Translation(t * self.shift)
-
-    def gain(self) -> float:
-        return 1.0
-
-    def singular_values(self) -> Vector:
-        return np.ones(self.dim)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Diagonal(ArrayMap):
-    """x ↦ scale · x + offset, coordinate by coordinate, with ``scale`` and ``offset`` (d,)."""
-
-    scale: Vector
-    offset: Vector
-    kind = "diagonal"
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"scale": (self.dim,), "offset": (self.dim,)}
-
-    @property
-    def dim(self) -> int:
-        return int(self.offset.size)
-
-    @property
-    def weight(self) -> Matrix:
-        return np.diag(self.scale)
-
-    @property
-    def bias(self) -> Vector:
-        return self.offset
-
-    def linear(self, X: Matrix) -> Matrix:
-        return X * self.scale
-
-    @_INVERSE
-    def inverse(self) -> "Diagonal":
-        if not self.scale.all():
-            raise SingularMapError(
-                f"{int((self.scale == 0).sum())} coordinates are mapped to a constant, so this map has no inverse. "
-                "Interpolate to a strength below 1 first."
-            )
-        return Diagonal(1 / self.scale, -self.offset / self.scale)
-
-    @_INTERPOLATION
-    def interpolate(self, t: float) -> "Diagonal":
-        return Diagonal((1 - t) + t * self.scale, t * self.offset)
-
-    def gain(self) -> float:
-        return float(np.abs(self.scale).max(initial=0.0))
-
-    def singular_values(self) -> Vector:
-        return np.sort(np.abs(self.scale))[::-1]
+__all__ = ["Dense", "LowRank"]
 
 
 @final
@@ -196,7 +59,7 @@ class LowRank(ArrayMap):
         Y += X if self.scale == 1 else self.scale * X
         return Y
 
-    @_INVERSE
+    @INVERSE
     def inverse(self) -> "LowRank":
         # Woodbury: (sI + LR)⁻¹ = I/s − L (sI + RL)⁻¹ R / s
         s = float(self.scale)
@@ -211,7 +74,7 @@ class LowRank(ArrayMap):
         inverse = LowRank(left, self.right, np.zeros(self.dim), 1 / s)
         return LowRank(left, self.right, -inverse.linear(self.offset[None])[0], 1 / s)
 
-    @_INTERPOLATION
+    @INTERPOLATION
     def interpolate(self, t: float) -> "LowRank":
         return LowRank(t * self.left, self.right, t * self.offset, (1 - t) + t * self.scale)
 
@@ -264,7 +127,7 @@ class Dense(ArrayMap):
     def linear(self, X: Matrix) -> Matrix:
         return X @ self.matrix.T
 
-    @_INVERSE
+    @INVERSE
     def inverse(self) -> "Dense":
         lu, pivots, info = lapack.dgetrf(self.matrix)
         rcond = 0.0 if info else lapack.dgecon(lu, np.abs(self.matrix).sum(axis=0).max(initial=0.0))[0]
@@ -276,7 +139,7 @@ class Dense(ArrayMap):
         inverse = linalg.lu_solve((lu, pivots), np.eye(self.dim), check_finite=False)
         return Dense(inverse, -inverse @ self.offset)
 
-    @_INTERPOLATION
+    @INTERPOLATION
     def interpolate(self, t: float) -> "Dense":
         W = t * self.matrix
         W[np.diag_indices_from(W)] += 1 - t
@@ -284,18 +147,3 @@ class Dense(ArrayMap):
 
     def gain(self) -> float:
         return largest_singular_value(self.matrix)
-
-
-_KINDS: dict[str, type[AffineMap]] = {c.kind: c for c in (Identity, Translation, Diagonal, LowRank, Dense)}
-
-
-def from_arrays(kind: str, arrays: dict[str, NDArray[Any]]) -> AffineMap:
-    """Rebuild a map from its ``kind`` and `AffineMap.arrays`."""
-    if kind not in _KINDS:
-        raise ParameterError(f"There is no map of kind {kind!r}; the kinds are {sorted(_KINDS)}.")
-    if kind == "identity":
-        size = arrays.pop("size")
-        if arrays or size.shape != () or size.dtype.kind not in "iu":
-            raise ShapeError(f"An identity has one whole number 'size', not {size.dtype} of shape {size.shape}.")
-        return Identity(int(size))
-    return _KINDS[kind](**arrays)

@@ -1,0 +1,1 @@
+"""Batches: from texts to padded tokens, and to passes of a model that fit into memory."""

@@ -1,0 +1,90 @@
+"""Moments of the rows of two moments together, and of the rows that remain when some are removed."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from repsurgery.arrays import Matrix
+from repsurgery.errors import SurgeryError
+from repsurgery.moments.checks import coarsest, require_same_width
+from repsurgery.moments.groups import Groups, merge_groups, remove_groups
+from repsurgery.moments.merge import (
+    downdate_factor,
+    downdate_scatter,
+    gap_between,
+    merge_factors,
+    merge_mean,
+    merge_scatter,
+    remove_mean,
+)
+
+if TYPE_CHECKING:
+    from repsurgery.moments.moments import Moments
+
+__all__ = ["added", "removed"]
+
+
+def added(a: "Moments", b: "Moments") -> "Moments":
+    """Return the moments of the rows of both."""
+    require_same_width(a, b)
+    if not (a.count and b.count):
+        return a if a.count else b
+    count, weight = a.count + b.count, a.weight + b.weight
+    mean, residue = merge_mean(a.weight, a.centre, b.weight, b.centre)
+    gap, weights = gap_between(a.centre, b.centre), (a.weight, b.weight)
+    dense = factor = None
+    if a.factor is not None and b.factor is not None and count < a.dim:
+        factor = merge_factors(a.factor, b.factor, gap, *weights)
+    else:
+        dense = merge_scatter(a.scatter, b.scatter, gap, *weights)
+    both = _groups(a, b)
+    groups = merge_groups(*both, gap, *weights) if both else None
+    return type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue, groups)
+
+
+def removed(a: "Moments", b: "Moments") -> "Moments":
+    """Return the moments of the rows of ``a`` without those of ``b``, which were added before."""
+    require_same_width(a, b)
+    if b.count == 0:
+        return a
+    count, weight = a.count - b.count, a.weight - b.weight
+    if count == 0 and abs(weight) <= 1e-9 * a.weight:
+        return _emptied(a, b)
+    if count <= 0 or weight <= 0:
+        raise SurgeryError(
+            f"Cannot remove {b.count} rows of weight {b.weight:g} from {a.count} of weight {a.weight:g}. Subtract only "
+            "moments of rows that were added before."
+        )
+    mean, residue = remove_mean(a.weight, a.centre, b.weight, b.centre)
+    gap, weights = gap_between(b.centre, (mean, residue)), (weight, b.weight)
+    dense = factor = None
+    if count < a.dim:
+        factor = downdate_factor(_rows(a), _rows(b), gap, *weights, rows=count - 1)
+    else:
+        dense = downdate_scatter(a.scatter, b.scatter, gap, *weights)
+    if dense is None and factor is None:
+        raise SurgeryError(
+            "Removing these rows would leave a negative variance, so they were not all among the rows added. "
+            "Subtract only moments of rows that were added before, with the same weights."
+        )
+    left = type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue)
+    both = _groups(a, b)
+    return left.with_groups(remove_groups(*both, gap, *weights) if both else None)
+
+
+def _groups(a: "Moments", b: "Moments") -> tuple[Groups, Groups] | None:
+    return (a.all_groups(), b.all_groups()) if a.groups or b.groups else None
+
+
+def _emptied(a: "Moments", b: "Moments") -> "Moments":
+    scale = np.sqrt(a.trace) + np.abs(a.mean).max(initial=0.0)
+    if np.abs(a.mean - b.mean).max(initial=0.0) > 1e-9 * scale:
+        raise SurgeryError(
+            "Cannot remove all rows, because the means differ: the removed rows are not the rows that were added. "
+            "Subtract only moments of rows that were added before."
+        )
+    return a.empty(a.dim)
+
+
+def _rows(m: "Moments") -> Matrix:
+    return m.factor if m.factor is not None else float(np.sqrt(m.weight)) * m._range_rows()
