@@ -154,13 +154,14 @@ def test_progress_can_be_silenced_in_every_thread(monkeypatch):
 
 
 @pytest.mark.parametrize("theirs", [None, "0"])
-def test_bars_of_libraries_are_switched_off_in_a_log_and_then_left_as_they_were(monkeypatch, theirs):
-    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+@pytest.mark.parametrize("switch", ["HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"])
+def test_bars_of_libraries_are_switched_off_in_a_log_and_then_left_as_they_were(monkeypatch, switch, theirs):
+    monkeypatch.delenv(switch, raising=False)
     if theirs:
-        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", theirs)
+        monkeypatch.setenv(switch, theirs)
     with silent_progress(silent=False):
-        assert os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
-    assert os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == theirs
+        assert os.environ[switch] == "1"
+    assert os.environ.get(switch) == theirs
     terminal_of(monkeypatch)
     with silent_progress(silent=False):
-        assert os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == theirs
+        assert os.environ.get(switch) == theirs

@@ -12,8 +12,8 @@ __all__ = ["progress_bar", "silent_progress"]
 
 LOG_SECONDS = 30.0
 """In a log, a line says this often how far the job is; a shorter job writes nothing there."""
-_THEIR_SWITCH = "HF_HUB_DISABLE_PROGRESS_BARS"
-"""What transformers and huggingface-hub ask, when they are imported, about bars of their own."""
+_THEIR_SWITCHES = ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")
+"""What transformers, huggingface-hub and tqdm ask, when they are imported, about bars that others do not control."""
 _silent = False
 
 
@@ -30,18 +30,19 @@ def silent_progress(*, silent: bool = True) -> Iterator[None]:
         False: progress is shown as usual, on a terminal as bars.
     """
     global _silent
-    before, theirs = _silent, os.environ.get(_THEIR_SWITCH)
+    before, theirs = _silent, {name: os.environ.get(name) for name in _THEIR_SWITCHES}
     _silent = _silent or silent
     if _silent or not sys.stderr.isatty():
-        os.environ[_THEIR_SWITCH] = "1"
+        os.environ |= dict.fromkeys(_THEIR_SWITCHES, "1")
     try:
         yield
     finally:
         _silent = before
-        if theirs is None:
-            os.environ.pop(_THEIR_SWITCH, None)
-        else:
-            os.environ[_THEIR_SWITCH] = theirs
+        for name, value in theirs.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
