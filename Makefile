@@ -23,6 +23,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 run: $(VENV)/.run
 	$(BIN)/repsurgery demo
+	@echo "The command repsurgery is in $(BIN): source $(BIN)/activate"
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto

@@ -62,6 +62,13 @@ def test_a_gate_that_sometimes_fires_is_counted_between(steered):
     assert 0 < int(share) < 100
 
 
+def test_a_gate_that_hardly_fires_is_pointed_out(run, model_folder, tmp_path):
+    for threshold, said in ((1e6, True), (-1e6, False)):
+        rs.save(rs.SteeringFunction({1: PUSH}, linear(threshold), (0, 1)), tmp_path / "f")
+        shown = run("generate", tmp_path / "f", "--model", model_folder, "--prompt", PROMPTS[0]).stdout
+        assert ("Fit with --gate always" in shown) is said
+
+
 def written(folder, steering, **how):
     model, tokenizer = lm.load(folder)
     return lm.generate(model, tokenizer, PROMPTS, steering=steering, n=4, progress=False, **how)

@@ -96,9 +96,9 @@ def test_a_judge_cannot_steer_the_terminal(run, tmp_path):
 
 def test_the_certificate_is_brought_to_the_strength_of_the_file(run, tmp_path):
     """The steering of the zoo is applied at another strength than 1, at which its certificate was issued."""
-    steering = rs.load("courteous")
+    steering = rs.load("non-toxic")
     predicted = steering.certificate.kl * steering.origin.strength**2
-    shown = " ".join(run("inspect", "courteous").stdout.split())
+    shown = " ".join(run("inspect", "non-toxic").stdout.split())
     assert f"at strength {steering.origin.strength:.3g}, where its predicted price is {predicted:.3g} nats" in shown
     rs.save(steering.with_origin(strength=1.0), tmp_path / "full.safetensors")
     assert "The certificate describes" not in run("inspect", tmp_path / "full.safetensors").stdout

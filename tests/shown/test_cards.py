@@ -99,6 +99,16 @@ def test_a_certificate_gives_its_verdict_in_words_first():
     assert left in shrunk.replace("\n", " ")
 
 
+def test_a_probe_of_fewer_rows_than_features_is_not_shown_as_evidence():
+    rng = np.random.default_rng(0)
+    X, z = rng.normal(size=(24, 40)), np.arange(24) % 2
+    shown = repr(rs.LEACE(shrinkage="oas").fit(*concept(d=40, rows=400)).certify(X, np.where(z, "a", "b")))
+    assert "fewer rows than features" in shown and "logistic probe" not in shown
+    assert "gate decides" not in shown
+    many = repr(rs.LEACE().fit(*concept(rows=400)).certify(*concept(rows=400)))
+    assert "fewer rows than features" not in many and "logistic probe" in many
+
+
 def test_a_verdict_says_what_the_gate_leaves():
     X, z = concept(("toxic", "neutral"))
     gated = rs.MeanMatching(source="toxic", target="neutral").fit(X, z)

@@ -26,6 +26,7 @@ __all__ = [
 CLOSED = 1e-3
 """A gap counts as closed up to this share of the gap before steering: rounding of rows in float32 stays below it."""
 WIDE_GAIN = 100.0
+OVERFITTED = "not told: fewer rows than features let a probe fit any labels; verify(X, z) tests the claims"
 _NOUNS = {"means": "mean", "covariances": "covariance", "variances": "variances", "neighbours": "neighbour distances"}
 _PLURALS = {"neighbours": "distances to neighbours"}
 _GAPS = {"means": "mean_gap", "covariances": "covariance_gap", "variances": "variance_gap", "neighbours": "ebbn"}
@@ -46,7 +47,7 @@ def verdict(certificate: "Certificate") -> str:
     parts += [f"{lead} {_and(open_gaps)}."] if open_gaps else []
     if open_gaps and certificate.data == "given rows":
         parts.append("verify(X, z) tests whether sampling error explains this.")
-    if certificate.gated_mean_gap is not None:
+    if certificate.gated_mean_gap is not None and certificate.target is not None:
         left, before = certificate.gated_mean_gap, max(r.mean_gap_before for r in certificate.by_source.values())
         parts.append(
             f"Where the gate decides instead of labels, the gap between the means is {number(left)} (before: "
@@ -136,16 +137,23 @@ def _gaps(c: Any, records: list[Any]) -> list[tuple[str, str]]:
         ("covariance gap", f"{worst('covariance_gap')}, relative"),
         *variances,
         ("neighbour bias (EBBN)", worst("ebbn")),
-        ("linear probe R²", worst("probe_r2")),
+        ("linear probe R²", OVERFITTED if _overfitted(records) else worst("probe_r2")),
     ]
+
+
+def _overfitted(records: list[Any]) -> bool:
+    """Return whether there are so few rows for the features that a probe of these rows explains any labels."""
+    return any(record.probe_r2 >= 1 - 1e-9 for record in records)
 
 
 def _gated(c: Any) -> list[tuple[str, str]]:
     if c.gated_mean_gap is None:
         return []
-    youden = "" if c.youden is None else f"Youden J {number(c.youden)}; "
-    facts = [("where the gate decides", f"{youden}mean gap {number(c.gated_mean_gap)}")]
-    if c.probe_loss is not None:
+    facts = []
+    if c.youden is not None:  # a map for all classes has no gate
+        decided = f"Youden J {number(c.youden)}; mean gap {number(c.gated_mean_gap)}"
+        facts.append(("where the gate decides", decided))
+    if c.probe_loss is not None and c.probe_r2 < 1 - 1e-9:
         facts.append(("logistic probe", f"{number(c.probe_loss)} nats; a constant guess: {number(c.prior_entropy)}"))
     return facts
 

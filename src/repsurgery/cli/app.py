@@ -37,11 +37,11 @@ VERBS = tuple(verb for verbs in PANELS.values() for verb in verbs)
 
 HELP = """Steer and erase concepts in language models with optimal affine maps, and measure what they do.
 
-For a first look, let a search steer a real model from rude to courteous; then fit a steering on your own texts:
+For a first look, let a search steer a real model from rude to courteous; then let it choose one for your own texts:
 
 [bold]repsurgery demo --quick[/]
 
-[bold]repsurgery fit texts.csv --source rude --target kind --out kind.safetensors[/]
+[bold]repsurgery tune texts.csv --source rude --target kind --prompts prompts.txt --out kind.safetensors[/]
 """
 ENDING = """Every command has --help. With --json, stdout holds one JSON document: the result, or the error.
 

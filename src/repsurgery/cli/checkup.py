@@ -64,7 +64,7 @@ def examine() -> Checkup:
     found.facts["folders"] = _folders(found)
     found.facts["data"] = _data(found)
     found.facts["hub"] = (
-        "offline" if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes") else "online"
+        "offline" if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes") else "not switched off"
     )
     found.facts["memory"] = _memory()
     return found

@@ -34,7 +34,7 @@ def demo(
     import repsurgery as rs
     from repsurgery.tuning.plan import DEMO, DEMO_QUICK
 
-    _glimpse(model, device, dtype)
+    _glimpse(model, device, dtype, kl)
     tuned = rs.tune(
         "courtesy",
         source="rude",
@@ -53,11 +53,13 @@ def demo(
     lock = tuned.save(report / "courteous.safetensors")
     assert tuned.record is not None
     page = show_tuned(tuned.record, report)
-    say(f"Steering file: {report / 'courteous.safetensors'}")
+    file = report / "courteous.safetensors"
+    say(f"Steering file: {file}")
+    say(f'Try it: repsurgery generate {file} --prompt "{EXAMPLES["prompts"][0]}"', wrap=False)
     return tuned_document(tuned, report / "courteous.safetensors", lock, page)
 
 
-def _glimpse(model: str, device: str | None, dtype: str | None) -> None:
+def _glimpse(model: str, device: str | None, dtype: str | None, kl: float) -> None:
     """Show what the ready-made steering of the zoo does, so that there is something to read while the search runs."""
     from repsurgery.workflows.compare import compare
     from repsurgery.workflows.steerings import open_steering
@@ -70,4 +72,5 @@ def _glimpse(model: str, device: str | None, dtype: str | None) -> None:
     for row in shown.rows:
         for name, text in zip(("prompt", "base", "steered"), (row.prompt, *row.texts), strict=True):
             step(f"  {name:8} {' '.join(text.split())}")
-    step("Now a search makes such a steering from labelled texts, and measures it")
+    cost = ready.function.outcome.kl if ready.function.outcome else float("nan")
+    step(f"That one costs {cost:.2g} nats per token. Now a search makes one from labelled texts for at most {kl:g}")

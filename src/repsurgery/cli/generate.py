@@ -13,6 +13,9 @@ __all__ = ["OTHER_NAMES", "generate"]
 OTHER_NAMES = {"sites": "--site"}
 """What the library calls some of the options."""
 
+FEW = 0.25
+"""Below this share of steered steps, a steering behind a gate hardly shows in what is written."""
+
 Positions = Literal["all", "generated", "prompt", "last", "assistant"]
 
 
@@ -78,6 +81,9 @@ def generate(
     used = []
     for name, title, opened, steps in zip(names, titles, steerings, compared.steps, strict=True):
         say(f"{title}: {opened.words}; {steps.words}")
+        gated = opened.function.gate.kind not in ("always", "labels") and opened.function.origin.strength != 0
+        if gated and steps.steered < FEW * steps.steps:
+            say(f"{title}: its gate leaves most steps as they are. Fit with --gate always to steer every step.")
         if opened.unmeasured:
             say(f"{title}: {opened.unmeasured}", style="dim")
         how = {

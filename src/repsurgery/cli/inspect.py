@@ -1,5 +1,6 @@
 """``repsurgery inspect``: shows the contents of a file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,8 @@ from repsurgery.cli.terminal import Table, escape, typer
 from repsurgery.studies.common.report.tables import shown_label
 
 __all__ = ["inspect"]
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def inspect(
@@ -67,6 +70,8 @@ def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _words(value: Any) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return f"{value[:16]}…"
     if isinstance(value, list):
         return ", ".join(map(shown_label, value)) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

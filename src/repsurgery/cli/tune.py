@@ -160,6 +160,7 @@ def tune(
     origin = tuned.steering.origin
     say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.")
     if tuned.record is not None:
+        say(f"The search chose {tuned.record['chosen']['name']}, at strength {origin.strength:.3g}.")
         say(_exports(tuned.record["exports"]))
     else:
         same = "the same, bit for bit" if tuned.steering.outcome is not None else "another one than the lock states"

@@ -19,5 +19,5 @@ def zoo() -> dict[str, Any]:
         say(f"  {outcome.words()}")
         files = {"file": rs.zoo.path(name), "lock": rs.zoo.lock(name)}
         entries[name] = {**files, "origin": origin.to_dict(), "outcome": outcome.to_dict()}
-    say('Use one by its name: repsurgery generate --steering courteous --prompt "You are"')
+    say('Use one by its name: repsurgery generate --steering courteous --prompt "Listen, you idiot. You are"')
     return entries

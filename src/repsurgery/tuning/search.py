@@ -101,16 +101,16 @@ class Search:
 
     def choose(self) -> Raced:
         """Drop candidates by closed forms, race the others, and return the best one."""
-        with self.step("closed forms"):
+        with self.step("predicting effects and prices"):
             every = list(filter(self.evidence.supports, candidates(self.sites, self.evidence.fits)))
             self.pruned = prune(
                 every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced, refused=self._refused
             )
-        self.announce(f"closed forms: {len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
+        self.announce(f"{len(self.pruned.forms)} of {len(every)} candidates are worth a measurement")
         if not self.pruned.forms:
             reasons = "; ".join(f"{one.candidate.name}: {one.reason}" for one in self.pruned.dropped[:3])
             raise DataError(f"No candidate is worth a measurement. {reasons} Give more prompts or texts.")
-        with self.step(f"race: {len(self.split.search)} prompts x {self.bench.plan.samples}"):
+        with self.step(f"measuring candidates: {len(self.split.search)} prompts x {self.bench.plan.samples}"):
             return self._raced()
 
     def _raced(self) -> Raced:

@@ -27,7 +27,7 @@ def compared_table(record: Row) -> Table | None:
     ours = {**ours, "name": f"chosen: {_text(ours.get('name'))}", "reason": None}
     base = {"name": "base", "measured_kl": 0.0, "measure": ours.get("base")}
     caption = (
-        f"Measured on the same {prompts} prompts with the same random numbers. Lower is better in every column."
+        f"Measured on the same {prompts} prompts with the same random numbers. Lower measures and prices are better."
         + _unit(record)
     )
     names: Columns = (Column("method", lambda c: _text(c.get("name"))),)
