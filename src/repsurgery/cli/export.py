@@ -66,6 +66,8 @@ def write_export(
     exported = export_steering(opened, out, to=to, **how)
     say(f"Exported {opened.words}.")
     say(f"Wrote {exported.path}. {' '.join(exported.facts)}")
+    if how.get("every_vector"):
+        say("It acts on every vector and at every position; a gate or positions of the file are not in it.")
     say("Load it with:")
     for line in exported.code:
         say(f"    {line}", wrap=False)

@@ -15,7 +15,7 @@ def zoo() -> dict[str, Any]:
     for name in rs.zoo.names():
         steering = rs.load(rs.zoo.path(name))
         origin, outcome = steering.origin, steering.outcome
-        say(f"{name} for {origin.model}, at {origin.site}", style="bold")
+        say(f"{name} for {origin.model}, at {origin.site}, strength {origin.strength:.3g}", style="bold")
         say(f"  {outcome.words()}")
         files = {"file": rs.zoo.path(name), "lock": rs.zoo.lock(name)}
         entries[name] = {**files, "origin": origin.to_dict(), "outcome": outcome.to_dict()}
