@@ -94,16 +94,17 @@ def _bad_rows(error: ValueError) -> type[NotNumericError] | type[ShapeError]:
     return ShapeError if any(word in str(error) for word in words) else NotNumericError
 
 
-def require_finite(X: Rows, *, caller: str = "this call") -> None:
-    """Raise a `DataError` that names the first row and column holding NaN or infinity."""
+def require_finite(X: Rows, *, caller: str = "this call", rows: NDArray[np.intp] | None = None) -> None:
+    """Raise a `DataError` that names the first row and column with NaN or infinity; ``rows`` are those that count."""
     if X.dtype.kind != "f":
         return
-    for block in row_blocks(X.shape[0], X.shape[1]):
-        finite = np.isfinite(X[block])
+    rows = np.arange(len(X)) if rows is None else rows
+    for block in row_blocks(len(rows), X.shape[1]):
+        finite = np.isfinite(X[rows[block]])
         if not finite.all():
             i, j = np.argwhere(~finite)[0]
             raise DataError(
-                f"{caller} got X with NaN or infinity, first at row {block.start + i}, column {j}. "
+                f"{caller} got X with NaN or infinity, first at row {rows[block][i]}, column {j}. "
                 "Drop or repair those rows."
             )
 

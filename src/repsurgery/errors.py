@@ -14,11 +14,13 @@ __all__ = [
     "FileFormatError",
     "FoldError",
     "GainWarning",
+    "HeldOutWarning",
     "HubError",
     "IdentityWarning",
     "InfeasibleWarning",
     "LabelError",
     "LabelWarning",
+    "LedgerError",
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
@@ -38,6 +40,7 @@ __all__ = [
     "SingularCovarianceError",
     "SingularMapError",
     "SiteError",
+    "SketchError",
     "SteeringError",
     "SteeringWarning",
     "SurgeryError",
@@ -97,6 +100,14 @@ class SingularMapError(SurgeryError):
 
 class CertificateError(SurgeryError):
     """The bytes, a cast or the data contradict the claims of a certificate. Fit again on data you trust."""
+
+
+class SketchError(DataError):
+    """Moments are not what the sketch beside them counted. Count the rows again, or load an undamaged file."""
+
+
+class LedgerError(DataError):
+    """A part of the data was counted twice, left out or changed. Count each part once and add the results again."""
 
 
 class FileFormatError(SurgeryError):
@@ -161,6 +172,10 @@ class ConceptWarning(SurgeryWarning):
 
 class InfeasibleWarning(SurgeryWarning):
     """No affine map reaches the target covariance; the closest one is used and its residual is reported."""
+
+
+class HeldOutWarning(SurgeryWarning):
+    """On rows left out of the fit, the gap is wider than without steering. Add rows, or choose a shrinkage."""
 
 
 class GainWarning(SurgeryWarning):

@@ -244,7 +244,8 @@ def test_a_file_without_groups_has_the_old_layout():
     z = np.arange(len(X)) % 2
     old = to_contents(ClassMoments.of(X, z))
     assert all(
-        set(facts) == {"label", "form", "count", "weight", "dtype", "precision"} for facts in old.header["classes"]
+        set(facts) == {"label", "form", "count", "weight", "dtype", "precision", "sketch", "ledger"}
+        for facts in old.header["classes"]
     )
     assert from_contents(old)[0].effective_count == 12
     new = to_contents(ClassMoments.of(X, z, groups=g))

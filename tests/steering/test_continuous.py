@@ -11,7 +11,15 @@ from sklearn.linear_model import LinearRegression
 
 import repsurgery as rs
 from repsurgery.certificates.verify import LEVEL, verdict_of
-from repsurgery.errors import CertificateError, FileFormatError, LabelError, LabelWarning, ParameterError, SurgeryError
+from repsurgery.errors import (
+    CertificateError,
+    DuplicateWarning,
+    FileFormatError,
+    LabelError,
+    LabelWarning,
+    ParameterError,
+    SurgeryError,
+)
 
 
 def rated(seed=0, n=400, d=8, k=1, noise=2.0):
@@ -126,7 +134,9 @@ def test_partial_fits_and_moments_give_the_map_of_all_rows(tmp_path):
     loaded = rs.load(tmp_path / "est")
     assert (loaded.transform(X) == whole.transform(X)).all()
     assert loaded.certificate_ == whole.certificate_
-    assert_allclose(loaded.partial_fit(X, z).map_.weight, whole.map_.weight, atol=1e-9)
+    with pytest.warns(DuplicateWarning, match="rows are counted twice"):
+        again = loaded.partial_fit(X, z)
+    assert_allclose(again.map_.weight, whole.map_.weight, atol=1e-9)
     rs.save(whole.steering_, tmp_path / "function")
     assert rs.load(tmp_path / "function").verify().verdict == "cannot tell"
     assert rs.load(tmp_path / "function").certificate == whole.certificate_

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import repsurgery as rs
 from repsurgery.affine import LowRank, Translation
-from repsurgery.errors import InfeasibleWarning, ParameterError
+from repsurgery.errors import DuplicateWarning, InfeasibleWarning, ParameterError
 from repsurgery.moments.pooled import pool
 from repsurgery.moments.shrinkage import SHRINKAGES
 from tests.strategies import EXACT, cov, make_concept, relative
@@ -204,7 +204,8 @@ def test_merged_streamed_and_saved_fits_are_the_same(tmp_path):
     rs.save(fixed, tmp_path / "f")
     loaded = rs.load(tmp_path / "f")
     assert loaded.alpha == 0.25 and loaded.certificate_ == fixed.certificate_
-    assert loaded.partial_fit(X, z).alpha_ == {0: 0.25, 1: 0.25}
+    with pytest.warns(DuplicateWarning, match="rows are counted twice"):
+        assert loaded.partial_fit(X, z).alpha_ == {0: 0.25, 1: 0.25}
 
 
 def test_automatic_alpha_counts_independent_texts():

@@ -79,6 +79,10 @@ class AffineMap(Shown, ABC):
     def linear(self, X: Matrix) -> Matrix:
         """Return ``X @ W.T`` for float64 rows (n, d), using the structure of W."""
 
+    def pullback(self, V: Matrix) -> Matrix:
+        """Return Wᵀ V for columns V (d, k): vᵀ(W h) is (Wᵀv)ᵀ h."""
+        return self.weight.T @ V
+
     @abstractmethod
     def inverse(self) -> "AffineMap":
         """Return the inverse map; raise `SingularMapError`, or `NonFiniteError` if it overflows float64."""

@@ -40,6 +40,9 @@ class Identity(AffineMap):
     def linear(self, X: Matrix) -> Matrix:
         return X.copy()
 
+    def pullback(self, V: Matrix) -> Matrix:
+        return V
+
     def inverse(self) -> "Identity":
         return self
 
@@ -85,6 +88,9 @@ class Translation(ArrayMap):
     def linear(self, X: Matrix) -> Matrix:
         return X.copy()
 
+    def pullback(self, V: Matrix) -> Matrix:
+        return V
+
     def inverse(self) -> "Translation":
         return Translation(-self.shift)
 
@@ -125,6 +131,9 @@ class Diagonal(ArrayMap):
 
     def linear(self, X: Matrix) -> Matrix:
         return X * self.scale
+
+    def pullback(self, V: Matrix) -> Matrix:
+        return self.scale[:, None] * V
 
     @INVERSE
     def inverse(self) -> "Diagonal":

@@ -59,6 +59,10 @@ class LowRank(ArrayMap):
         Y += X if self.scale == 1 else self.scale * X
         return Y
 
+    def pullback(self, V: Matrix) -> Matrix:
+        back: Matrix = self.right.T @ (self.left.T @ V) + self.scale * V
+        return back
+
     @INVERSE
     def inverse(self) -> "LowRank":
         # Woodbury: (sI + LR)⁻¹ = I/s − L (sI + RL)⁻¹ R / s

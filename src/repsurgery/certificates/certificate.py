@@ -12,12 +12,40 @@ from repsurgery.certificates.shown import certificate_card, pair_card
 from repsurgery.errors import DataError
 from repsurgery.fields import check_fields
 
-__all__ = ["Certificate", "Claim", "PairRecord", "Population"]
+__all__ = ["Certificate", "Claim", "HeldOut", "MeasuredOn", "PairRecord", "Population"]
 
 Claim = Literal["means", "covariances", "variances", "neighbours"]
 """What a method promises to equalise: class means, covariances, their diagonals, expected neighbour distances."""
 Population = Literal["source", "all", "neutral"]
 """The rows whose mean squared displacement is ``cost``: the steered class, all classes, or the neutral class."""
+
+
+MeasuredOn = Literal["rows", "moments"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What a method leaves on rows that its map was not fitted on: those of each fold, by the map of all other folds.
+
+    The gaps are those of the population: the sampling error of the rows left out is estimated and taken off, so that a
+    perfect map leaves about 0 however few rows there are. With several sources each is the worst of them.
+
+    Attributes
+    ----------
+    mean_gap, covariance_gap, ebbn : float
+        As in `Certificate`.
+    mean_gap_before, covariance_gap_before, ebbn_before : float
+        The same of the same rows without steering.
+    folds : int
+    """
+
+    mean_gap: float
+    covariance_gap: float
+    ebbn: float
+    mean_gap_before: float
+    covariance_gap_before: float
+    ebbn_before: float
+    folds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +94,9 @@ class PairRecord(Measures):
     shrinkage_moved : float
         The covariance gap that the shrinkage alone leaves: as the ridge identity predicts it, or measured where
         covariances were pooled.
+    measured_source, measured_target : int or None
+        How many rows of the two classes were steered one by one; where these are all, the gaps and the cost were
+        computed from them. None where no rows were at hand.
     alpha_source, alpha_target : float or None
         How far the two covariances were drawn towards the pooled one; None without that shrinkage.
     """
@@ -85,6 +116,8 @@ class PairRecord(Measures):
     alpha_target: float | None = None
     effective_source: float | None = None
     effective_target: float | None = None
+    measured_source: int | None = None
+    measured_target: int | None = None
 
     def _card(self) -> Card:
         return pair_card(self)
@@ -132,6 +165,15 @@ class Certificate(Measures):
     digest : str
         SHA-256 of maps and gate.
     data : {"fitting moments", "given rows"}
+        The rows of the fit, or those passed to `certify`.
+    measured_on : {"rows", "moments"}
+        Whether these rows were measured. On "rows", every row of a class of at most so many as ``measured_source`` of
+        its record states was steered, and the gaps and the cost follow from the results. Those of larger classes follow
+        from the moments, with which all rows agreed along four directions, pulled back through the map; the mean gap is
+        still that of all rows, by the sketch. On "moments" (streams, ``partial_fit``, ``from_moments``) there were no
+        rows.
+    held_out : HeldOut or None
+        The gaps on rows left out of the fit, where the estimator's ``folds`` asked for them.
     youden, predicted_mean_gap, gated_*, ebbn_u, prior_entropy, probe_loss : float or None
         Measured by `certify` alone: the gate's Youden J; the residual (1 − J)‖Δ‖ that it predicts for mean matching of
         one source (None elsewhere, because no such law holds); the gaps that remain when the gate decides; EBBN without
@@ -152,6 +194,8 @@ class Certificate(Measures):
     precision: str
     rank_tolerance: float
     data: Literal["fitting moments", "given rows"] = "fitting moments"
+    measured_on: MeasuredOn = "moments"
+    held_out: HeldOut | None = None
     digest: str = ""
 
     def _card(self) -> Card:
@@ -178,6 +222,7 @@ class Certificate(Measures):
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["claims"] = list(self.claims)
         plain["by_source"] = [asdict(record) for record in self.by_source.values()]
+        plain["held_out"] = None if self.held_out is None else asdict(self.held_out)
         return plain
 
     @classmethod
@@ -191,6 +236,10 @@ class Certificate(Measures):
         if not records or len(check_labels(sources, len(sources), caller="Certificate")[0]) < len(sources):
             raise DataError(f"A certificate needs one record of each source; it got those of {sources}.")
         values = {**plain, "claims": tuple(plain["claims"]), "by_source": dict(zip(sources, records, strict=True))}
+        if values.get("held_out") is not None:
+            check_fields(HeldOut, values["held_out"])
+            _check_ranges(HeldOut, values["held_out"])
+            values["held_out"] = HeldOut(**values["held_out"])
         check_fields(cls, values)
         _check_ranges(cls, values)
         return cls(**values)
@@ -216,8 +265,10 @@ def _check_ranges(kind: type, values: Mapping[str, Any]) -> None:
         least, most = -1.0 if name in _SIGNED else 0.0, math.inf if name in _RELATIVE else sys.float_info.max
         if name in _SIGNED or name in _SHARES:
             most = 1.0
-        elif name.startswith(("rows_", "rank_s", "rank_tar")):
+        elif name.startswith(("rows_", "rank_s", "rank_tar", "measured_")):
             least, most = int(name.startswith("rows_")), MOST_ROWS
+        elif name == "folds":
+            least, most = 2, MOST_ROWS
         if not least <= value <= most:  # also false for NaN
             raise DataError(
                 f"{kind.__name__}.{name} is {value!r}; a measured one lies between {least:g} and {most:g}. The "

@@ -10,6 +10,7 @@ import numpy as np
 from repsurgery.affine import AffineMap
 from repsurgery.arrays import Vector
 from repsurgery.cards import Card, Shown
+from repsurgery.certificates.certificate import MeasuredOn
 from repsurgery.certificates.from_moments import Method, pushforward
 from repsurgery.certificates.shown import continuous_card
 from repsurgery.errors import DataError
@@ -17,9 +18,43 @@ from repsurgery.fields import check_fields
 from repsurgery.moments import CrossMoments, Moments
 from repsurgery.moments.pooled import whitening
 
-__all__ = ["ContinuousCertificate", "issue_continuous"]
+__all__ = ["ContinuousCertificate", "HeldOutColumns", "issue_continuous"]
 
 _BY_COLUMN = ("covariance_before", "covariance_after", "r2_before", "r2_after")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutColumns:
+    """What erasure leaves of each column on rows that the map was not fitted on; sampling error is taken off.
+
+    Attributes
+    ----------
+    covariance_after, r2_after : tuple of float
+        As in `ContinuousCertificate`.
+    covariance_before, r2_before : tuple of float
+        The same of the same rows before erasure.
+    folds : int
+    """
+
+    covariance_before: tuple[float, ...]
+    covariance_after: tuple[float, ...]
+    r2_before: tuple[float, ...]
+    r2_after: tuple[float, ...]
+    folds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready values."""
+        return {"folds": self.folds, **{name: list(getattr(self, name)) for name in _BY_COLUMN}}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "HeldOutColumns":
+        """Rebuild the figures from `to_dict`; a value of another type or out of range raises a `DataError`."""
+        values = {**plain, **{name: tuple(plain[name]) for name in _BY_COLUMN}}
+        check_fields(cls, values)
+        numbers = [value for name in _BY_COLUMN for value in values[name]]
+        if not all(math.isfinite(value) and value >= 0 for value in numbers) or values["folds"] < 2:
+            raise DataError("A figure of the rows left out cannot have been measured. Fit again.")
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +76,11 @@ class ContinuousCertificate(Shown):
         ‖W‖₂.
     rows, effective_rows
         The number of rows, and of the independent rows that they are worth.
+    measured_on : {"rows", "moments"}
+        Whether covariances and cost were measured on the rows, or follow from moments. R² follows from the covariances
+        and from the moments of the erased rows.
+    held_out : HeldOutColumns or None
+        What is left on rows left out of the fit, where the estimator's ``folds`` asked for it.
     shrinkage, ridge, dtype, precision, rank_tolerance, data, digest
         See `Certificate`.
     """
@@ -61,6 +101,8 @@ class ContinuousCertificate(Shown):
     precision: str
     rank_tolerance: float
     data: Literal["fitting moments", "given rows"] = "fitting moments"
+    measured_on: MeasuredOn = "moments"
+    held_out: HeldOutColumns | None = None
     digest: str = ""
 
     @property
@@ -86,19 +128,22 @@ class ContinuousCertificate(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready values."""
-        return {**asdict(self), **{name: list(getattr(self, name)) for name in _BY_COLUMN}}
+        held_out = None if self.held_out is None else self.held_out.to_dict()
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in _BY_COLUMN}, "held_out": held_out}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "ContinuousCertificate":
         """Rebuild a certificate from `to_dict`; a value of another type or out of range raises a `DataError`."""
         values = {**plain, **{name: tuple(plain[name]) for name in _BY_COLUMN}}
+        if values.get("held_out") is not None:
+            values["held_out"] = HeldOutColumns.from_dict(values["held_out"])
         check_fields(cls, values)
         certificate = cls(**values)
         lengths = {len(getattr(certificate, name)) for name in _BY_COLUMN}
         numbers = [
             getattr(certificate, f.name)
             for f in fields(cls)
-            if f.name not in (*_BY_COLUMN, "ridge") and not isinstance(getattr(certificate, f.name), str)
+            if f.name not in (*_BY_COLUMN, "ridge", "held_out") and not isinstance(getattr(certificate, f.name), str)
         ]
         numbers += [value for name in _BY_COLUMN for value in getattr(certificate, name)]
         shares = (*certificate.r2_before, *certificate.r2_after)

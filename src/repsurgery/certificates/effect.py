@@ -56,6 +56,10 @@ class EffectCertificate(Shown):
     digest: str = ""
 
     @property
+    def held_out(self) -> None:
+        """None: the held-out slope is a figure of its own."""
+
+    @property
     def predicted_effect(self) -> float:
         """The predicted change of the expected credit, summed over the steps of a text, from the held-out slope.
 

@@ -1,7 +1,7 @@
 """Issue a certificate from moments alone: every measure is computed from the map, none is copied from theory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -70,18 +70,18 @@ def pushforward(moments: Moments, m: AffineMap, root: Matrix | None = None) -> t
     mean = m.linear(moments.mean[None])[0] + m.bias
     drift = float(np.square(mean - moments.mean).sum())
     if isinstance(m, Translation | Identity):
-        return replace(moments, mean=mean), drift
-    moments = replace(moments, groups=None)
+        return moments.derived(mean=mean), drift
+    moments = moments.derived(groups=None)
     R = moments.root() if root is None else root
     image = _image(R, m)
     cost = drift + sum(float(np.square(image[i] - R[i]).sum()) for i in row_blocks(*R.shape))
     del R
     if moments.factor is not None:
-        return replace(moments, mean=mean, factor=image * np.sqrt(moments.weight)), cost
+        return moments.derived(mean=mean, factor=image * np.sqrt(moments.weight)), cost
     if len(image) == 0:  # a class without spread has none after the map
-        return replace(moments, mean=mean), cost
+        return moments.derived(mean=mean), cost
     scatter = mirror_upper(blas.dsyrk(moments.weight, image, trans=1, lower=0))
-    return replace(moments, mean=mean, dense=scatter), cost
+    return moments.derived(mean=mean, dense=scatter), cost
 
 
 def _image(R: Matrix, m: AffineMap) -> Matrix:

@@ -1,5 +1,6 @@
 """Mean and scatter (or its factor) of rows, computed in blocks and without a centred copy of the data."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,21 @@ from scipy.linalg import blas, qr
 from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
 from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
+from repsurgery.moments.sketch import BLOCK_ROWS, Sketch, SketchSum
 
 __all__ = [
     "Centre",
     "about_mean",
     "exact_sum",
     "factor_of",
+    "float64_blocks",
     "judged_dtype",
     "pivot_of",
     "quietly",
     "require_equal",
     "scatter_of",
     "triangle",
+    "without_mean",
 ]
 
 Centre = tuple[Vector, Vector]
@@ -32,8 +36,10 @@ quietly = np.errstate(invalid="ignore", over="ignore")
 
 
 @quietly
-def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool) -> tuple[Centre, Matrix]:
-    """Return the mean and the scatter Σ w (x − mean)(x − mean)ᵀ (d, d) of the rows with indices ``rows``.
+def scatter_of(
+    X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_products: bool
+) -> tuple[Centre, Matrix, Sketch]:
+    """Return the mean, the scatter Σ w (x − mean)(x − mean)ᵀ (d, d) and the sketch of the rows with indices ``rows``.
 
     Rows are shifted by the mean of the first block before they are multiplied, so that an offset of 1e6 costs no
     digits; one rank-one correction removes the remaining shift.
@@ -41,21 +47,41 @@ def scatter_of(X: Rows, rows: NDArray[np.intp], w: Vector | None, *, float32_pro
     d = X.shape[1]
     pivot = pivot_of(X, rows)
     add = _Float32Products(d) if float32_products else _Float64Products(d)
-    total = np.zeros(d)
+    total, sketch = np.zeros(d), SketchSum(d)
     for block in row_blocks(len(rows), d):
-        Z = add.buffer[: block.stop - block.start]
-        np.subtract(X[rows[block]], pivot, out=Z, casting="same_kind")
+        picked = rows[block]
+        Z = add.buffer[: len(picked)]
+        for part, raw, weights in float64_blocks(X, picked, w):
+            np.subtract(raw, pivot, out=Z[part], casting="same_kind")
+            sketch.add(raw, weights)
         if w is None:
             total += np.ones(len(Z), Z.dtype) @ Z if Z.dtype == np.float64 else Z.sum(axis=0, dtype=np.float64)
         else:
-            root = np.sqrt(w[rows[block]])
+            root = np.sqrt(w[picked])
             Z *= root[:, None].astype(Z.dtype)
             total += root @ Z
         add(Z)
     weight = float(len(rows)) if w is None else float(w[rows].sum())
     centre, S = about_mean(pivot, total, weight, add.scatter())
-    _require_usable(X, centre[0], np.diagonal(S))
-    return centre, S
+    _require_usable(X, rows, centre[0], np.diagonal(S))
+    return centre, S, sketch.sketch()
+
+
+def float64_blocks(
+    X: Rows, rows: NDArray[np.intp] | None, w: Vector | None
+) -> Iterator[tuple[slice, Matrix, Vector | None]]:
+    """Yield the rows with indices ``rows``, or all, in blocks that stay in the cache: place, float64 rows, weights.
+
+    Each block is overwritten by the next one.
+    """
+    n = len(X) if rows is None else len(rows)
+    buffer = np.empty((min(BLOCK_ROWS, n), X.shape[1]))
+    for start in range(0, n, BLOCK_ROWS):
+        part = slice(start, min(start + BLOCK_ROWS, n))
+        raw = buffer[: part.stop - start]
+        picked = part if rows is None else rows[part]
+        raw[:] = X[picked]
+        yield part, raw, None if w is None else w[picked]
 
 
 def about_mean(pivot: Vector, total: Vector, weight: float, S: Matrix) -> tuple[Centre, Matrix]:
@@ -76,19 +102,36 @@ def exact_sum(a: Vector, b: Vector) -> Centre:
 
 
 @quietly
-def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Centre, Matrix]:
-    """Return the mean and triangular R (n − 1, d) with RᵀR = scatter, for fewer rows than dimensions."""
-    pivot = pivot_of(X, rows)
-    Z = np.subtract(X[rows], pivot, dtype=np.float64)
+def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Centre, Matrix, Sketch]:
+    """Return the mean, triangular R (n − 1, d) with RᵀR = scatter, and the sketch, for fewer rows than dimensions."""
+    pivot, sketch = pivot_of(X, rows), SketchSum(X.shape[1])
+    Z = np.empty((len(rows), X.shape[1]))
+    for part, raw, weights in float64_blocks(X, rows, w):
+        np.subtract(raw, pivot, out=Z[part])
+        sketch.add(raw, weights)
     shift = Z.mean(axis=0) if w is None else w[rows] @ Z / w[rows].sum()
     Z -= shift
     mean, residue = exact_sum(pivot, shift)
-    _require_usable(X, mean, Z)
+    _require_usable(X, rows, mean, Z)
+    root = np.ones(len(rows)) if w is None else np.sqrt(w[rows])
     if w is not None:
-        Z *= np.sqrt(w[rows])[:, None]
-    R = triangle(Z)[:-1]  # centred rows are linearly dependent, so the last row of R is rounding
-    _require_usable(X, mean, np.square(R).sum(axis=0))
-    return (mean, residue), R
+        Z *= root[:, None]
+    R = triangle(without_mean(Z, root))
+    _require_usable(X, rows, mean, np.square(R).sum(axis=0))
+    return (mean, residue), R, sketch.sketch()
+
+
+def without_mean(Z: Matrix, root: Vector) -> Matrix:
+    """Return n − 1 rows Y with YᵀY = ZᵀZ, for rows (n, d) with rootᵀZ = 0: centred rows times ``root``, √w.
+
+    A Householder reflection takes ``root`` to the last axis, so that the last of the reflected rows is zero up to
+    rounding. Dropping the last row of a triangular factor instead would be wrong wherever its leading columns are
+    dependent, such as a constant one.
+    """
+    u = root / np.linalg.norm(root)
+    v = u.copy()
+    v[-1] += 1.0 if u[-1] >= 0 else -1.0
+    return Z[:-1] - np.outer(v[:-1], (v @ Z) / abs(v[-1]))
 
 
 def triangle(stack: Matrix) -> Matrix:
@@ -122,9 +165,9 @@ def require_equal(X: Rows, rows: NDArray[np.intp]) -> None:
         )
 
 
-def _require_usable(X: Rows, mean: Vector, spread: NDArray[Any]) -> None:
+def _require_usable(X: Rows, rows: NDArray[np.intp], mean: Vector, spread: NDArray[Any]) -> None:
     if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
-        require_finite(X, caller="moments")
+        require_finite(X, caller="moments", rows=rows)
         raise DataError(
             "moments overflowed: the squares of these values exceed float64 (or float32 with "
             "precision='float32-products'). Divide X by a constant and fit again."

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Rows, Vector, check_groups, check_labels, check_rows, check_weights
 from repsurgery.cards import Card, Shown, name_of
-from repsurgery.errors import DataError, LabelError, ShapeError, SurgeryError
+from repsurgery.errors import DataError, LabelError, LedgerError, ShapeError, SketchError, SurgeryError
 from repsurgery.files import Contents, built_from, from_bytes, read_file, to_bytes, write_file
 from repsurgery.moments.checks import Precision, require_scatter
+from repsurgery.moments.combine import added, warn_of_repetition
 from repsurgery.moments.groups import Groups
+from repsurgery.moments.ledger import Ledger
 from repsurgery.moments.moments import Moments
 from repsurgery.moments.shown import class_moments_card
+from repsurgery.moments.sketch import Sketch
 
 __all__ = ["ClassMoments"]
 
@@ -25,6 +28,8 @@ KIND = "class-moments"
 SINGLE = "moments"
 _FORMS = ("dense", "factor")
 _FACTS = ("count", "weight", "dtype", "precision")
+_SKETCH_FACTS = ("count", "weight", "groups", "version")
+_SKETCH_ARRAYS = ("mean", "residue", "squares", "bound")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,15 +147,30 @@ class ClassMoments(Shown, Mapping[Label, Moments]):
     @property
     def total(self) -> Moments:
         """The moments of all rows, whatever their class; a group that spans classes counts once for each."""
-        return reduce(Moments.__add__, self.by_label.values())
+        return reduce(added, self.by_label.values())
 
     def __add__(self, other: "ClassMoments") -> "ClassMoments":
         if not isinstance(other, ClassMoments):
             return NotImplemented
+        for label, moments in other.by_label.items():
+            if label in self.by_label:
+                warn_of_repetition(self.by_label[label], moments, of=f" of class {label!r}")
+        return self.merge(other)
+
+    def merge(self, other: "ClassMoments") -> "ClassMoments":
+        """Return the sum, without the warning of `+` where a part is repeated; the ledgers show it."""
         merged = dict(self.by_label)
         for label, moments in other.by_label.items():
-            merged[label] = merged[label] + moments if label in merged else moments
+            merged[label] = added(merged[label], moments) if label in merged else moments
         return ClassMoments(merged)
+
+    def check_sketch(self) -> None:
+        """Raise `SketchError` or `LedgerError`, with the class, where moments are not what was counted beside them."""
+        for label, moments in self.by_label.items():
+            try:
+                moments.check_sketch()
+            except (SketchError, LedgerError) as error:
+                raise type(error)(f"class {label!r}: {error}") from error
 
     def __sub__(self, other: "ClassMoments") -> "ClassMoments":
         if not isinstance(other, ClassMoments):
@@ -214,6 +234,11 @@ def to_contents(moments: ClassMoments) -> Contents:
         facts: dict[str, Any] = {name: getattr(m, name) for name in _FACTS}
         if m.groups is not None:
             facts["groups"] = asdict(m.groups)
+        if m.sketch is not None:
+            facts["sketch"] = {name: getattr(m.sketch, name) for name in _SKETCH_FACTS}
+            arrays |= {f"{i}.sketch.{name}": getattr(m.sketch, name) for name in _SKETCH_ARRAYS}
+        if m.ledger is not None:
+            facts["ledger"] = m.ledger.to_plain()
         classes.append({"label": label, "form": form, **facts})
     return Contents(KIND, {"classes": classes}, arrays)
 
@@ -247,8 +272,18 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
     residue = contents.arrays.get(f"{i}.residue", np.zeros_like(mean))  # older files have none
     values = {name: facts[name] for name in _FACTS}
     groups = Groups(**facts["groups"]) if facts.get("groups") is not None else None  # older files have none
-    m = Moments(mean=mean, residue=residue, groups=groups, **spread, **values)
+    # files of version 0.1 have neither
+    sketch = _sketch(contents, i, facts["sketch"]) if facts.get("sketch") is not None else None
+    ledger = Ledger.from_plain(facts["ledger"]) if facts.get("ledger") is not None else None
+    m = Moments(mean=mean, residue=residue, groups=groups, sketch=sketch, ledger=ledger, **spread, **values)
     if m.count < 1:
         raise DataError(f"The class {facts['label']!r} holds no rows.")
     require_scatter(m)
+    m.check_sketch()
     return facts["label"], m
+
+
+def _sketch(contents: Contents, i: int, facts: Mapping[str, Any]) -> Sketch:
+    arrays = {name: contents.arrays.get(f"{i}.sketch.{name}") for name in _SKETCH_ARRAYS}
+    groups = None if facts["groups"] is None else tuple(facts["groups"])
+    return Sketch(**arrays, **{**facts, "groups": groups})  # type: ignore[arg-type]

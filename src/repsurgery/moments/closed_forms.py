@@ -8,7 +8,7 @@ from scipy.linalg import blas, lapack
 
 from repsurgery.arrays import Matrix, Vector, row_blocks
 from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, fortran, symmetric_rank
-from repsurgery.moments.accumulate import triangle
+from repsurgery.moments.accumulate import triangle, without_mean
 from repsurgery.moments.moments import Moments
 
 __all__ = [
@@ -96,7 +96,7 @@ def least_squares_probe(classes: Sequence[Moments]) -> float:
     explained = (
         _explained_dense(classes, weights, between)
         if sum(m.count for m in classes) >= classes[0].dim
-        else _explained_by_factors(classes, weights, between)
+        else _explained_by_factors(classes, weights, without_mean(between, np.sqrt(weights)))
     )
     return float(min(max(explained / (len(classes) - 1), 0.0), 1.0))
 
@@ -119,8 +119,8 @@ def _explained_dense(classes: Sequence[Moments], weights: Vector, between: Matri
 
 def _explained_by_factors(classes: Sequence[Moments], weights: Vector, between: Matrix) -> float:
     within = [np.sqrt(w) * m.root() for w, m in zip(weights, classes, strict=True)]
-    # k centred means span k − 1 directions
-    stack = np.vstack([*within, triangle(between)[: len(classes) - 1]])
+    # k centred means are k − 1 rows
+    stack = np.vstack([*within, between])
     tolerance = max(m.rank_tolerance for m in classes)
     K = stack @ stack.T
     R = cholesky_or_none(K)

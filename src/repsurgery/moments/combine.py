@@ -1,14 +1,18 @@
 """Moments of the rows of two moments together, and of the rows that remain when some are removed."""
 
+import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import linalg
 
 from repsurgery.arrays import Matrix
-from repsurgery.errors import SurgeryError
+from repsurgery.errors import DuplicateWarning, SurgeryError
 from repsurgery.moments.checks import coarsest, require_same_width
 from repsurgery.moments.groups import Groups, merge_groups, remove_groups
 from repsurgery.moments.merge import (
+    REMOVAL_TOLERANCE,
     downdate_factor,
     downdate_scatter,
     gap_between,
@@ -21,7 +25,7 @@ from repsurgery.moments.merge import (
 if TYPE_CHECKING:
     from repsurgery.moments.moments import Moments
 
-__all__ = ["added", "removed"]
+__all__ = ["added", "removed", "warn_of_repetition"]
 
 
 def added(a: "Moments", b: "Moments") -> "Moments":
@@ -39,7 +43,21 @@ def added(a: "Moments", b: "Moments") -> "Moments":
         dense = merge_scatter(a.scatter, b.scatter, gap, *weights)
     both = _groups(a, b)
     groups = merge_groups(*both, gap, *weights) if both else None
-    return type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue, groups)
+    sketch = a.sketch + b.sketch if a.sketch and b.sketch else None
+    ledger = a.ledger + b.ledger if a.ledger and b.ledger else None
+    return type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue, groups, sketch, ledger)
+
+
+def warn_of_repetition(a: "Moments", b: "Moments", *, of: str = "") -> None:
+    """Warn where a part of ``b`` is among those of ``a``, so that its rows count twice; ``of`` names the class."""
+    shared = a.ledger.shared(b.ledger) if a.ledger and b.ledger else ()
+    if shared:
+        warnings.warn(
+            f"The part {shared[0]}{of} is already among the moments to which it is added, so that its rows are counted "
+            "twice. Add each part once, unless these are different rows of equal content.",
+            DuplicateWarning,
+            stacklevel=3,
+        )
 
 
 def removed(a: "Moments", b: "Moments") -> "Moments":
@@ -57,19 +75,26 @@ def removed(a: "Moments", b: "Moments") -> "Moments":
         )
     mean, residue = remove_mean(a.weight, a.centre, b.weight, b.centre)
     gap, weights = gap_between(b.centre, (mean, residue)), (weight, b.weight)
+    rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]]
     dense = factor = None
     if count < a.dim:
-        factor = downdate_factor(_rows(a), _rows(b), gap, *weights, rows=count - 1)
+        factor = downdate_factor(_rows(a), _rows(b), gap, *weights, rows=count - 1, rounding=rounding)
     else:
-        dense = downdate_scatter(a.scatter, b.scatter, gap, *weights)
+        dense = downdate_scatter(a.scatter, b.scatter, gap, *weights, rounding=rounding)
     if dense is None and factor is None:
         raise SurgeryError(
             "Removing these rows would leave a negative variance, so they were not all among the rows added. "
             "Subtract only moments of rows that were added before, with the same weights."
         )
-    left = type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue)
+    sketch = a.sketch - b.sketch if a.sketch and b.sketch else None
+    ledger = a.ledger - b.ledger if a.ledger and b.ledger else None
+    left = type(a)(count, weight, mean, dense, factor, *coarsest(a, b), residue, None, sketch, ledger)
     both = _groups(a, b)
-    return left.with_groups(remove_groups(*both, gap, *weights) if both else None)
+    if both is None:
+        return left
+    groups = remove_groups(*both, gap, *weights)
+    # the sketch keeps its own count of the groups
+    return replace(left, groups=None if groups.are_single(weight) else groups)
 
 
 def _groups(a: "Moments", b: "Moments") -> tuple[Groups, Groups] | None:
@@ -87,4 +112,12 @@ def _emptied(a: "Moments", b: "Moments") -> "Moments":
 
 
 def _rows(m: "Moments") -> Matrix:
-    return m.factor if m.factor is not None else float(np.sqrt(m.weight)) * m._range_rows()
+    """Return rows R with RᵀR = scatter, whose smallest columns are as exact as the largest."""
+    if m.factor is not None:
+        return m.factor
+    scale = np.sqrt(np.maximum(np.diagonal(m.scatter), 0.0))
+    scale[scale == 0] = 1.0
+    values, vectors = linalg.eigh(m.scatter / scale / scale[:, None], driver="evd", check_finite=False)
+    keep = values > 0
+    rows: Matrix = np.sqrt(values[keep])[:, None] * vectors[:, keep].T * scale
+    return rows

@@ -1,20 +1,23 @@
 """`CrossMoments`: moments of rows and of a continuous concept, with the scatter between the two."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repsurgery.arrays import Matrix, check_groups, check_rows, check_weights, freeze, row_blocks
+from repsurgery.arrays import Matrix, Rows, Vector, check_groups, check_rows, check_weights, freeze, row_blocks
 from repsurgery.cards import Card, Shown, count
 from repsurgery.concepts import check_continuous
-from repsurgery.errors import DataError, LabelError, ShapeError
+from repsurgery.errors import DataError, LabelError, ShapeError, SketchError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.moments.by_class import SINGLE, single_from_contents, single_to_contents
+from repsurgery.moments.combine import added, warn_of_repetition
 from repsurgery.moments.merge import gap_between
 from repsurgery.moments.moments import Moments, Precision
 from repsurgery.moments.shown import moments_card
+from repsurgery.moments.sketch import DIRECTIONS, TOLERANCES, directions
 
 __all__ = ["CrossMoments", "cross_from_contents", "cross_to_contents"]
 
@@ -37,6 +40,9 @@ class CrossMoments(Shown):
         Of the concept, with k features.
     cross : (d, k) array
         Σ w (x − x̄)(z − z̄)ᵀ.
+    joint : (d + 4, 4) array, or None
+        An independent count of the same: Σ w (x − x̄)(uᵀ(z − z̄)) of every column and direction of the rows, along the
+        directions u of the concept. It belongs to the sketches of rows and concept; None where those are None.
 
     Guarantees
     ----------
@@ -47,6 +53,7 @@ class CrossMoments(Shown):
     rows: Moments
     concept: Moments
     cross: Matrix
+    joint: Matrix | None = None
 
     def __post_init__(self) -> None:
         shape, counts = (self.rows.dim, self.concept.dim), (self.rows.count, self.concept.count)
@@ -58,6 +65,14 @@ class CrossMoments(Shown):
         if not np.isfinite(self.cross).all() or (self.count and self._beyond()):
             raise DataError("A cross scatter is not finite, or exceeds its variances. Compute it again from rows.")
         object.__setattr__(self, "cross", freeze(self.cross))
+        if self.joint is not None:
+            wanted = (self.rows.dim + DIRECTIONS, DIRECTIONS)
+            if self.rows.sketch is None or self.concept.sketch is None or np.shape(self.joint) != wanted:
+                raise ShapeError(
+                    f"The joint sketch has shape {np.shape(self.joint)}; it needs {wanted}, and the sketches of rows "
+                    "and concept. It was truncated or altered; count the rows again."
+                )
+            object.__setattr__(self, "joint", freeze(np.asarray(self.joint, dtype=np.float64)))
 
     @classmethod
     def of(
@@ -71,14 +86,39 @@ class CrossMoments(Shown):
         X = check_rows(X, caller=caller)
         Z = check_continuous(z, len(X), caller=caller)
         w, codes = check_weights(sample_weight, len(X), caller=caller), check_groups(groups, len(X), caller=caller)
-        everything = np.arange(len(X))
-        rows = Moments.of_rows(X, everything, w, precision, codes)
-        concept = Moments.of_rows(Z, everything, w, "float64", codes)
+        counted = np.arange(len(X)) if w is None else np.flatnonzero(w > 0)
+        rows = Moments.of_rows(X, counted, w, precision, codes)
+        # the ledger of the rows names the parts; equal values of a concept are no sign of equal rows
+        concept = replace(Moments.of_rows(Z, counted, w, "float64", codes), ledger=None)
         cross = np.zeros((X.shape[1], Z.shape[1]))
-        for block in row_blocks(*X.shape):
-            weighted = Z[block] - concept.mean if w is None else w[block, None] * (Z[block] - concept.mean)
-            cross += np.subtract(X[block], rows.mean, dtype=np.float64).T @ weighted
-        return cls(rows, concept, cross)
+        for block in row_blocks(len(counted), X.shape[1]):
+            i = counted[block]
+            weighted = Z[i] - concept.mean if w is None else w[i, None] * (Z[i] - concept.mean)
+            cross += np.subtract(X[i], rows.mean, dtype=np.float64).T @ weighted
+        moments = cls(rows, concept, cross, _joint(X, Z, counted, w))
+        moments.check_sketch()
+        return moments
+
+    def check_sketch(self) -> None:
+        """Raise `SketchError` where these moments are not what was counted beside them; see `Moments.check_sketch`."""
+        self.rows.check_sketch()
+        self.concept.check_sketch()
+        x, z = self.rows.sketch, self.concept.sketch
+        if self.joint is None or x is None or z is None:
+            return
+        V, U = directions(self.dim), directions(self.concept.dim)
+        along = self.cross @ U
+        gap = np.abs(np.vstack([along, V.T @ along]) - self.joint)
+        sizes = np.concatenate([x.bound, np.square(V).T @ x.bound])
+        allowed = TOLERANCES[self.rows.precision] * np.sqrt(np.outer(sizes, np.square(U).T @ z.bound))
+        if not (gap <= allowed + np.finfo(np.float64).tiny).all():
+            j = int(np.argmax((gap - allowed).max(axis=1)))
+            where = f"of column {j}" if j < self.dim else f"along direction {j - self.dim + 1}"
+            raise SketchError(
+                f"The cross scatter disagrees with the sketch that was counted beside it: {where} it differs by "
+                f"{gap[j].max():.3g}, where {allowed[j].max():.1g} is rounding. Count the rows again; if that does not "
+                "help, report an error in repsurgery."
+            )
 
     def _beyond(self) -> bool:
         """Return whether some correlation is beyond 1."""
@@ -127,8 +167,10 @@ class CrossMoments(Shown):
             return NotImplemented
         if not (self.count and other.count):
             return self if self.count else other
+        warn_of_repetition(self.rows, other.rows)
         cross = self.cross + other.cross + _moved(self, other)
-        return CrossMoments(self.rows + other.rows, self.concept + other.concept, cross)
+        rows, concept = added(self.rows, other.rows), added(self.concept, other.concept)
+        return CrossMoments(rows, concept, cross, _added_joint(self, other))
 
     def __sub__(self, other: "CrossMoments") -> "CrossMoments":
         """Remove rows that were added before."""
@@ -138,7 +180,8 @@ class CrossMoments(Shown):
         left = CrossMoments(rows, concept, np.zeros_like(self.cross))
         if not rows.count or not other.count:
             return left if not rows.count else self
-        return CrossMoments(rows, concept, self.cross - other.cross - _moved(left, other))
+        cross = self.cross - other.cross - _moved(left, other)
+        return CrossMoments(rows, concept, cross, _removed_joint(self, other, rows.weight))
 
     def _card(self) -> Card:
         title = (
@@ -164,11 +207,59 @@ def _moved(a: CrossMoments, b: CrossMoments) -> Matrix:
     return moved
 
 
+def _joint(X: Rows, Z: Matrix, rows: NDArray[np.intp], w: Vector | None) -> Matrix:
+    """Return Σ w (x − x̄)(uᵀ(z − z̄)) of every column and direction of the rows with these indices."""
+    (d, k), V = (X.shape[1], Z.shape[1]), directions(X.shape[1])
+    U = directions(k)
+    joint, total_x, total_z = np.zeros((d + DIRECTIONS, DIRECTIONS)), np.zeros(d), np.zeros(DIRECTIONS)
+    centre_x, centre_z = X[rows[0]].astype(np.float64), Z[rows[0]]
+    weight = 0.0
+    for block in row_blocks(len(rows), d):
+        i = rows[block]
+        weights = np.ones(len(i)) if w is None else w[i]
+        x = np.subtract(X[i], centre_x, dtype=np.float64)
+        u = (Z[i] - centre_z) @ U
+        weighted = weights[:, None] * u
+        joint[:d] += x.T @ weighted
+        joint[d:] += (x @ V).T @ weighted
+        total_x += weights @ x
+        total_z += weights @ u
+        weight += float(weights.sum())
+    return joint - np.outer(np.concatenate([total_x, total_x @ V]), total_z / weight)
+
+
+def _added_joint(a: CrossMoments, b: CrossMoments) -> Matrix | None:
+    if a.joint is None or b.joint is None:
+        return None
+    share = a.rows.weight * b.rows.weight / (a.rows.weight + b.rows.weight)
+    return a.joint + b.joint + share * _gaps(a, b)
+
+
+def _removed_joint(a: CrossMoments, b: CrossMoments, weight: float) -> Matrix | None:
+    if a.joint is None or b.joint is None:
+        return None
+    # the means of what remains and of what is removed are further apart than those of a and b, by w_a / w
+    return a.joint - b.joint - (a.rows.weight * b.rows.weight / weight) * _gaps(a, b)
+
+
+def _gaps(a: CrossMoments, b: CrossMoments) -> Matrix:
+    """Return the products of the gaps of the sketched means, of every column and direction."""
+    gaps = []
+    for one, other in ((a.rows.sketch, b.rows.sketch), (a.concept.sketch, b.concept.sketch)):
+        assert one is not None and other is not None
+        gaps.append((other.mean - one.mean) + (other.residue - one.residue))
+    x, z = gaps
+    return np.outer(np.concatenate([x, x @ directions(len(x))]), z @ directions(len(z)))
+
+
 def cross_to_contents(moments: CrossMoments) -> Contents:
     """Return the file form of ``moments``."""
     parts = {name: single_to_contents(getattr(moments, name)) for name in ("rows", "concept")}
     arrays = {f"{name}.{key}": array for name, part in parts.items() for key, array in part.arrays.items()}
-    return Contents(KIND, {name: dict(part.header) for name, part in parts.items()}, {**arrays, "cross": moments.cross})
+    arrays["cross"] = moments.cross
+    if moments.joint is not None:
+        arrays["joint"] = moments.joint
+    return Contents(KIND, {name: dict(part.header) for name, part in parts.items()}, arrays)
 
 
 def cross_from_contents(contents: Contents) -> CrossMoments:
@@ -178,4 +269,9 @@ def cross_from_contents(contents: Contents) -> CrossMoments:
         for name in ("rows", "concept"):
             arrays = {k.removeprefix(f"{name}."): a for k, a in contents.arrays.items() if k.startswith(f"{name}.")}
             parts.append(single_from_contents(Contents(SINGLE, contents.header[name], arrays)))
-        return CrossMoments(parts[0], parts[1], np.asarray(contents.arrays["cross"], dtype=np.float64))
+        cross, joint = np.asarray(contents.arrays["cross"], dtype=np.float64), contents.arrays.get("joint")
+        if joint is None and parts[0].sketch is not None:
+            raise DataError("the joint sketch of rows and concept is missing")
+        moments = CrossMoments(parts[0], parts[1], cross, joint)
+        moments.check_sketch()
+        return moments

@@ -9,6 +9,7 @@ from repsurgery.linalg.spectrum import fortran
 from repsurgery.moments.accumulate import Centre, exact_sum, triangle
 
 __all__ = [
+    "REMOVAL_TOLERANCE",
     "downdate_factor",
     "downdate_scatter",
     "gap_between",
@@ -19,8 +20,11 @@ __all__ = [
     "remove_mean",
 ]
 
-REMOVAL_TOLERANCE = 64 * float(np.finfo(np.float64).eps)
-"""A removal may leave a negative variance up to d times this share of the former total: that is rounding."""
+REMOVAL_TOLERANCE = {
+    "float64": 64 * float(np.finfo(np.float64).eps),
+    "float32-products": 64 * float(np.finfo(np.float32).eps),
+}
+"""A removal may leave a negative variance up to d times this share of the former variances: that is rounding."""
 
 
 def gap_between(a: Centre, b: Centre) -> Vector:
@@ -62,30 +66,49 @@ def remove_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
     return moved(a, gap_between(b, a) * (wb / (wa - wb)))
 
 
-def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float) -> Matrix | None:
+def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *, rounding: float) -> Matrix | None:
     """Return the scatter of the remaining rows, or None where it would not be positive semi-definite.
 
-    ``gap`` is the difference of the means of the remaining rows and of b; ``w`` and ``wb`` are their weights.
+    ``gap`` is the difference of the means of the remaining rows and of b; ``w`` and ``wb`` are their weights;
+    ``rounding`` is a `REMOVAL_TOLERANCE`.
     """
     v = gap * np.sqrt(w * wb / (w + wb))
     S = _add_outer(Sa - Sb, v, -1.0)
-    floor = REMOVAL_TOLERANCE * len(v) * max(np.trace(Sa), 0.0)
-    lowest = linalg.eigvalsh(S, subset_by_index=[0, 0], check_finite=False)[0]
-    return S if lowest >= -floor else None
+    floor = rounding * len(v)
+    scale = np.sqrt(np.maximum(np.diagonal(Sa), 0.0))
+    varies = scale > 0
+    if np.diagonal(S)[~varies].min(initial=0.0) < -floor * max(np.trace(Sa), 0.0):
+        return None
+    # in units of the former variances, so that rows that were never added show in small columns, too
+    units = scale[varies]
+    correlation = S[np.ix_(varies, varies)] / units / units[:, None]
+    lowest = linalg.eigvalsh(correlation, subset_by_index=[0, 0], check_finite=False)[0] if len(units) else 0.0
+    return S if lowest >= -floor * len(units) else None
 
 
-def downdate_factor(Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int) -> Matrix | None:
-    """Return the same as a factor, computed on the row space of Ra; the result has at most ``rows`` rows."""
+def downdate_factor(
+    Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int, rounding: float
+) -> Matrix | None:
+    """Return the same as a factor, computed on the row space of Ra; the result has at most ``rows`` rows.
+
+    Columns are brought to one scale first, so that the smallest lose no more digits than the largest.
+    """
     v = gap * np.sqrt(w * wb / (w + wb))
-    Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
+    scale = np.sqrt(np.square(Ra).sum(axis=0))
     removed = np.vstack([Rb, v])
+    constant = scale == 0
+    if np.square(removed[:, constant]).sum() > rounding * len(v) * np.square(Ra).sum():
+        return None
+    scale[constant], removed[:, constant] = 1.0, 0.0
+    Ra, removed = Ra / scale, removed / scale
+    Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
     inside = removed @ Q
     a = Ra @ Q
-    floor = REMOVAL_TOLERANCE * len(v) * np.square(Ra).sum()
+    floor = rounding * len(v) * np.square(Ra).sum()
     if np.square(removed - inside @ Q.T).sum() > floor:
         return None
     values, vectors = linalg.eigh(a.T @ a - inside.T @ inside, check_finite=False)
-    if values[0] < -floor:
+    if len(values) and values[0] < -floor:
         return None
     keep = slice(max(len(values) - rows, 0), None)
-    return triangle(np.sqrt(np.maximum(values[keep], 0.0))[:, None] * (Q @ vectors[:, keep]).T)
+    return triangle(np.sqrt(np.maximum(values[keep], 0.0))[:, None] * (Q @ vectors[:, keep]).T * scale)

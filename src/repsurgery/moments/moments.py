@@ -16,9 +16,11 @@ from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
 from repsurgery.moments.accumulate import Centre, factor_of, judged_dtype, require_equal, scatter_of
 from repsurgery.moments.checks import Precision, require_consistent, require_scale
-from repsurgery.moments.combine import added, removed
+from repsurgery.moments.combine import added, removed, warn_of_repetition
 from repsurgery.moments.groups import Groups, groups_of
+from repsurgery.moments.ledger import Ledger, Part
 from repsurgery.moments.shown import moments_card
+from repsurgery.moments.sketch import Sketch, weighted_sizes
 
 __all__ = ["Moments", "Precision"]
 
@@ -47,9 +49,15 @@ class Moments(Shown):
     groups : Groups or None
         Groups of rows that are not independent, such as the tokens of one text; None where every row is its own group.
         A group lies within one call: where two calls or two machines add rows of one group, it counts as two.
+    sketch : Sketch or None
+        An independent count of the same rows; None where the moments were derived, or come from a file of version 0.1.
+    ledger : Ledger or None
+        The parts that were counted, each with a digest of its content; None as above.
 
     Guarantees
     ----------
+    They are right for every arrangement of dependent columns, above and below d rows
+    (test_moments_are_those_of_two_passes_on_structured_rows).
     Splitting or reordering the rows changes nothing beyond rounding
     (test_splitting_the_rows_never_changes_their_moments).
     An offset of 1e6 costs no digits of the scatter, merged or not (test_an_offset_of_a_million_costs_no_digits).
@@ -66,6 +74,8 @@ class Moments(Shown):
     precision: Precision = "float64"
     residue: Vector | None = None
     groups: Groups | None = None
+    sketch: Sketch | None = None
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         if self.residue is None:
@@ -104,18 +114,44 @@ class Moments(Shown):
         weight = float(len(rows)) if w is None else float(w[rows].sum())
         dtype = judged_dtype(X)
         if len(rows) < d:
-            (mean, residue), R = factor_of(X, rows, w)
+            (mean, residue), R, sketch = factor_of(X, rows, w)
             moments = cls(len(rows), weight, mean, None, R, dtype, residue=residue)
         else:
-            (mean, residue), S = scatter_of(X, rows, w, float32_products=precision == "float32-products")
+            float32_products = precision == "float32-products"
+            (mean, residue), S, sketch = scatter_of(X, rows, w, float32_products=float32_products)
             moments = cls(len(rows), weight, mean, S, None, dtype, precision, residue)
         if not moments.variance.any():
             require_equal(X, rows)
-        return moments if groups is None else moments.with_groups(groups_of(X, rows, groups, w, mean))
+        if groups is not None:
+            moments = moments.with_groups(groups_of(X, rows, groups, w, mean))
+            sketch = sketch.with_groups(weighted_sizes(groups[rows], None if w is None else w[rows]))
+        return moments.counted_by(sketch)
+
+    def counted_by(self, sketch: Sketch) -> "Moments":
+        """Return these moments with the sketch of the same rows and a ledger of this one part, after comparing them."""
+        sketch.require_agreement(self)
+        ledger = Ledger((Part(sketch.digest(), self.count, float(self.weight)),))
+        return replace(self, sketch=sketch, ledger=ledger)
+
+    def derived(self, **changes: Any) -> "Moments":
+        """Return these moments with some fields replaced, and without sketch and ledger: no rows have them."""
+        return replace(self, **changes, sketch=None, ledger=None)
+
+    def check_sketch(self) -> None:
+        """Raise `SketchError` or `LedgerError` where these moments are not what their sketch and ledger counted.
+
+        It is called when moments are finished, loaded, and fitted from. Moments without a sketch pass.
+        """
+        if self.sketch is not None:
+            self.sketch.require_agreement(self)
+        if self.ledger is not None:
+            self.ledger.require_total(self.count, self.weight)
 
     def with_groups(self, groups: Groups | None) -> "Moments":
         """Return these moments with ``groups``, or with None where each row is its own group."""
-        return replace(self, groups=None if groups is None or groups.are_single(self.weight) else groups)
+        groups = None if groups is None or groups.are_single(self.weight) else groups
+        stated = None if groups is None else (groups.count, groups.squares)
+        return replace(self, groups=groups, sketch=self.sketch and self.sketch.with_groups(stated))
 
     def require_scale(self) -> None:
         """Raise `DataError` where means or standard deviations are too small or too large for fitting a map."""
@@ -125,7 +161,7 @@ class Moments(Shown):
     @classmethod
     def empty(cls, dim: int) -> "Moments":
         """Return the moments of no rows, the neutral element of ``+``."""
-        return cls(0, 0.0, np.zeros(dim), None, np.zeros((0, dim)))
+        return cls(0, 0.0, np.zeros(dim), None, np.zeros((0, dim)), sketch=Sketch.empty(dim), ledger=Ledger())
 
     @property
     def dim(self) -> int:
@@ -249,7 +285,11 @@ class Moments(Shown):
         return single_from_contents(read_file(path, kind=SINGLE))
 
     def __add__(self, other: "Moments") -> "Moments":
-        return added(self, other) if isinstance(other, Moments) else NotImplemented
+        """Return the moments of the rows of both; a part that both hold is counted twice, and warned of."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        warn_of_repetition(self, other)
+        return added(self, other)
 
     def __sub__(self, other: "Moments") -> "Moments":
         """Remove rows that were added before: exact unlearning of those rows."""

@@ -1,7 +1,6 @@
 """The pooled covariance of several classes, how far each class is drawn towards it, and the moments that result."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +66,7 @@ def blend(m: Moments, other: Moments, pooled: Moments, alpha: float) -> Moments:
     With α = 1 both classes get the same arrays, so that the map between them has W = I exactly.
     """
     if alpha == 1:
-        return replace(pooled, count=m.count, mean=m.mean, residue=m.residue)
+        return pooled.derived(count=m.count, mean=m.mean, residue=m.residue)
     # (1 − α) Σ + α Σ_p = (1 − απ) Σ + απ Σ_other, where π is the other class's share of the rows
     lent = alpha * other.weight / (m.weight + other.weight)
     dense, factor = _sum(m, other, 1.0 - lent, lent * m.weight / other.weight)

@@ -29,7 +29,7 @@ def moments_card(m: "Moments") -> Card:
         ("trace of the covariance", number(m.trace)),
         ("stored as", f"{stored}; rows were {m.dtype}, precision {m.precision}"),
     ]
-    return Card(title, facts=(*_weights(m), *facts))
+    return Card(title, facts=(*_weights(m), *facts, *_checked([m])))
 
 
 def _weights(m: "Moments") -> list[tuple[str, str]]:
@@ -54,7 +54,15 @@ def class_moments_card(moments: "ClassMoments") -> Card:
     others = len(moments) - len(facts)
     if others:
         facts.append(("…", f"and {count(others, 'more class', 'more classes')}"))
-    return Card(title, facts=tuple(facts))
+    return Card(title, facts=(*facts, *_checked(list(moments.values()))))
+
+
+def _checked(parts: "list[Moments]") -> list[tuple[str, str]]:
+    """Return what can show that these moments are wrong: their sketch and their ledger."""
+    if any(m.sketch is None for m in parts):
+        return [("sketch", "none: derived from others, or of version 0.1; nothing independent checks them")]
+    counted = sum(len(m.ledger.parts) for m in parts if m.ledger is not None)
+    return [("sketch", f"an independent count of the same rows; ledger of {count(counted, 'part')}")]
 
 
 def _class(m: "Moments") -> str:

@@ -107,10 +107,23 @@ def _towards_identity(alpha: float, moments: Moments) -> Shrinkage:
 
 
 class FitRows:
-    """The rows of one `fit` call, for gates and shrinkages that moments are not enough for."""
+    """The rows of one `fit` call, for gates, shrinkages and measurements that moments are not enough for."""
 
-    def __init__(self, X: Rows, codes: NDArray[np.intp], labels: list[Label], weights: Vector | None) -> None:
-        self.X, self.codes, self.labels, self.weights = X, codes, labels, weights
+    def __init__(
+        self,
+        X: Rows,
+        codes: NDArray[np.intp],
+        labels: list[Label],
+        weights: Vector | None,
+        groups: NDArray[np.intp] | None = None,
+    ) -> None:
+        self.X, self.codes, self.labels, self.weights, self.groups = X, codes, labels, weights, groups
+        self.concept: Matrix | None = None
+
+    def subset(self, picked: NDArray[Any]) -> "FitRows":
+        """Return some of the rows, by index or mask."""
+        weights, groups = (None if part is None else part[picked] for part in (self.weights, self.groups))
+        return FitRows(self.X[picked], self.codes[picked], self.labels, weights, groups)
 
     def of(self, label: Label | None) -> Rows:
         """Return the rows of one class; of None, all rows."""

@@ -9,10 +9,12 @@ from scipy.linalg import blas
 
 from repsurgery.arrays import BLOCK_BYTES, Label, Matrix, Rows, Vector, check_groups, check_labels, check_rows
 from repsurgery.errors import DataError
-from repsurgery.moments.accumulate import about_mean, judged_dtype, pivot_of, quietly
+from repsurgery.moments.accumulate import about_mean, float64_blocks, judged_dtype, pivot_of, quietly
 from repsurgery.moments.by_class import ClassMoments
+from repsurgery.moments.combine import added
 from repsurgery.moments.group_totals import GroupTotal
 from repsurgery.moments.moments import Moments
+from repsurgery.moments.sketch import Sketch, SketchSum, weighted_sizes
 
 __all__ = ["block_rows", "stream_moments"]
 
@@ -27,6 +29,9 @@ def stream_moments(batches: Iterable[tuple[Any, ...]]) -> ClassMoments:
 
     Batches may also be triples of X, labels and groups (n,); then every batch holds whole groups, because the same
     label in two batches stands for two groups.
+
+    The rows of a class are one part of the ledger, whatever the batches: a batch that comes twice cannot be told from
+    rows that are equal.
 
     One buffer per class collects rows until a whole block can be multiplied, so that a class that is rare in every
     batch costs no more than a frequent one. Memory is one batch plus about 1.5 d² numbers per class.
@@ -81,14 +86,19 @@ class _Sum:
         self._run: _Run | None = None
         self._before: Moments | None = None
         self._groups: GroupTotal | None = None
+        # the groups, and the rows that are multiplied, are counted once more, for the sketch
+        self._sizes = (0.0, 0.0)
+        self._sketch = SketchSum(d)
 
     def take(self, X: Rows, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None) -> None:
         """Add the rows of X with indices ``rows``; row i belongs to the group ``groups[i]``."""
         if X.dtype != self._waiting.dtype and not np.can_cast(X.dtype, self._waiting.dtype, "safe"):
             raise DataError(f"A batch of {X.dtype} follows batches of {self._waiting.dtype}. Use one dtype for all.")
         if groups is not None:
-            added = GroupTotal.of(X, rows, groups)
-            self._groups = added if self._groups is None else self._groups + added
+            total = GroupTotal.of(X, rows, groups)
+            self._groups = total if self._groups is None else self._groups + total
+            count, squares = weighted_sizes(groups[rows], None)
+            self._sizes = (self._sizes[0] + count, self._sizes[1] + squares)
         start = 0
         while start < len(rows):
             taken = rows[start : start + len(self._waiting) - self._filled]
@@ -105,7 +115,9 @@ class _Sum:
     def _multiply(self) -> None:
         for start in range(0, self._filled, len(self._space)):
             rows = self._waiting[start : min(start + len(self._space), self._filled)]
-            if self._run is None or not self._run.add(rows, self._space):
+            if self._run is None:
+                self._run = _Run(rows)
+            if not self._run.add(rows, self._space, self._sketch):
                 self._close()
                 self._run = _Run(rows)
                 self._run.add(rows, self._space)
@@ -114,20 +126,25 @@ class _Sum:
     def _close(self) -> None:
         if self._run is not None:
             moments = self._run.moments()
-            self._before = moments if self._before is None else self._before + moments
+            self._before = moments if self._before is None else added(self._before, moments)
         self._run = None
 
     def moments(self) -> Moments:
         """Return the moments of all rows added so far."""
-        return self._summed().with_groups(None if self._groups is None else self._groups.groups)
+        summed, sketch = self._summed()
+        if self._groups is not None:
+            summed, sketch = summed.with_groups(self._groups.groups), sketch.with_groups(self._sizes)
+        return summed.counted_by(sketch)
 
-    def _summed(self) -> Moments:
+    def _summed(self) -> tuple[Moments, Sketch]:
         if self._run is None and self._before is None:
-            return Moments.of_rows(self._waiting, np.arange(self._filled), None, "float64")
+            moments = Moments.of_rows(self._waiting, np.arange(self._filled), None, "float64")
+            assert moments.sketch is not None
+            return moments, moments.sketch
         self._multiply()
         self._close()
         assert self._before is not None
-        return self._before
+        return self._before, self._sketch.sketch()
 
 
 class _Run:
@@ -142,10 +159,16 @@ class _Run:
         self._S = np.zeros((d, d), order="F")
 
     @quietly
-    def add(self, rows: Rows, space: Matrix) -> bool:
-        """Add a block; return False and change nothing where its distance from the pivot would cost digits."""
+    def add(self, rows: Rows, space: Matrix, sketch: SketchSum | None = None) -> bool:
+        """Add a block, also to ``sketch``; return False where its distance from the pivot would cost digits.
+
+        Then only the sketch has counted it.
+        """
         Z = space[: len(rows)]
-        np.subtract(rows, self._pivot, out=Z)
+        for part, raw, _ in float64_blocks(rows, None, None):
+            np.subtract(raw, self._pivot, out=Z[part])
+            if sketch is not None:
+                sketch.add(raw)
         total = np.ones(len(Z)) @ Z
         if self._count and self._far(total / len(Z)):
             return False

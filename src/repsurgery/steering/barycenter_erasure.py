@@ -35,7 +35,7 @@ class BarycenterErasure(BaseSteering):
         How much each class counts in the barycentre.
     max_iter, tol : int, float
         Limits of the fixed point: iterations, and relative change of the barycentre.
-    shrinkage, ridge, gate, precision, random_state
+    shrinkage, ridge, gate, precision, folds, random_state
         See `MiMiC`. The gate decides which class's map a vector gets.
 
     Attributes
@@ -66,6 +66,7 @@ class BarycenterErasure(BaseSteering):
         ridge: float = 1e-5,
         gate: Any = "nearest-mean",
         precision: Precision = "float64",
+        folds: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.weights = weights
@@ -75,6 +76,7 @@ class BarycenterErasure(BaseSteering):
         self.ridge = ridge
         self.gate = gate
         self.precision = precision
+        self.folds = folds
         self.random_state = random_state
 
     def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:

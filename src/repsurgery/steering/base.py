@@ -1,13 +1,17 @@
 """`BaseSteering`: how estimators are fitted, from statistics to a certified steering function; `METHODS`: by name."""
 
 from abc import abstractmethod
+from dataclasses import replace
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 from sklearn.utils import Tags
 
-from repsurgery.arrays import Label, Rows, check_groups, check_labels, check_weights
-from repsurgery.certificates.certificate import Claim, Population
+from repsurgery.affine import AffineMap
+from repsurgery.arrays import Label, Rows, check_groups, check_integer, check_labels, check_weights
+from repsurgery.certificates.certificate import Certificate, Claim, HeldOut, Population
 from repsurgery.certificates.from_moments import Method, Solution, issue
+from repsurgery.certificates.on_rows import measured_on_rows
 from repsurgery.errors import LabelError, ParameterError, RowsNeededError
 from repsurgery.gates.build import make_gate, require_no_rows
 from repsurgery.moments import ClassMoments, CrossMoments
@@ -18,6 +22,7 @@ from repsurgery.registry import Registry, reads
 from repsurgery.steering.advice import warn_of_certificate, warn_of_missing_concept
 from repsurgery.steering.fitted import FittedSteering
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
+from repsurgery.steering.held_out import held_out_gaps, warn_of_held_out
 
 __all__ = ["METHODS", "BaseSteering"]
 
@@ -64,6 +69,7 @@ class BaseSteering(FittedSteering):
     alpha: Alpha = "auto"
     gate: Any = "always"
     precision: Precision = "float64"
+    folds: int | None = None
     random_state: Any = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -164,11 +170,16 @@ class BaseSteering(FittedSteering):
         name = type(self).__name__
         labels, codes = check_labels(z, len(X), caller=name)
         w, by_group = check_weights(sample_weight, len(X), caller=name), check_groups(groups, len(X), caller=name)
-        moments = ClassMoments.of_codes(X, labels, codes, w, self.precision, by_group)
-        return moments, FitRows(X, codes, labels, w)
+        rows = FitRows(X, codes, labels, w, by_group)
+        return self._moments_of(rows), rows
 
     def _require_no_rows(self) -> None:
         require_no_rows(self.gate)
+        if self.folds is not None:
+            raise RowsNeededError(
+                f"folds={self.folds} measures the map on rows left out of the fit, and moments do not hold rows. Call "
+                "fit(X, z), or choose folds=None."
+            )
         if "rows" in reads(SHRINKAGES[self.shrinkage]):
             raise RowsNeededError(
                 f"shrinkage={self.shrinkage!r} needs rows, and moments do not hold them. Call fit(X, z), or choose "
@@ -182,6 +193,7 @@ class BaseSteering(FittedSteering):
                 "a concept needs at least two. Check the labels, or add rows of another class."
             )
         check_shrinkage(self.shrinkage, self.ridge, self.alpha)
+        moments.check_sketch()
         for m in moments.values():
             m.require_scale()
         method, solutions = self._solve(moments, rows)
@@ -197,8 +209,30 @@ class BaseSteering(FittedSteering):
         steering = SteeringFunction({k: s.map for k, s in solutions.items()}, gate, tuple(moments.labels))
         by_class = {c: solutions[c if c in solutions else EVERYBODY] for c in moments if {c, EVERYBODY} & {*solutions}}
         certificate = issue(method, moments, by_class)
+        if rows is not None:
+            certificate = measured_on_rows(certificate, steering.maps, rows, moments)
+            certificate = replace(certificate, held_out=self._held_out(certificate, rows))
         warn_of_certificate(certificate)
+        warn_of_held_out(certificate)
         return steering.sealed(certificate)
+
+    def _held_out(self, certificate: Certificate, rows: FitRows) -> HeldOut | None:
+        """Return the gaps on rows left out, where ``folds`` asks for them."""
+        if self.folds is None:
+            return None
+        folds = check_integer("folds", self.folds, least=2)
+        parts: list[ClassMoments] = []
+
+        def maps_without(fold: Any, f: int) -> dict[Label | None, AffineMap]:
+            if not parts:
+                parts.extend(self._moments_of(rows.subset(fold == i)) for i in range(folds))
+            others = reduce(ClassMoments.merge, [part for i, part in enumerate(parts) if i != f])
+            return {label: s.map for label, s in self._solve(others, rows.subset(fold != f))[1].items()}
+
+        return held_out_gaps(certificate, rows, folds, maps_without)
+
+    def _moments_of(self, rows: FitRows) -> ClassMoments:
+        return ClassMoments.of_codes(rows.X, rows.labels, rows.codes, rows.weights, self.precision, rows.groups)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -24,7 +24,7 @@ class DiagonalTransport(TowardTarget):
 
     Parameters
     ----------
-    source, target, shrinkage, ridge, alpha, gate, precision, random_state
+    source, target, shrinkage, ridge, alpha, gate, precision, folds, random_state
         See `MiMiC`; shrinkage acts on the variances. ``alpha="auto"`` judges the whole covariances.
 
     Guarantees

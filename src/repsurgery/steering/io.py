@@ -162,7 +162,7 @@ def _require_params(estimator: BaseSteering, moments: ClassMoments) -> None:
         if name in ("source", "target", "neutral"):
             for label in value if isinstance(value, list) else [] if value is None else [value]:
                 known_label(moments, label)
-        elif name == "random_state":
+        elif name in ("random_state", "folds"):
             if value is not None and type(value) is not int:
                 raise ParameterError(f"{name} is {value!r}; it must be a whole number or None.")
         elif name != "alpha" and not isinstance(value, Gate) and type(value) not in _SAME_TYPE.get(default, (default,)):

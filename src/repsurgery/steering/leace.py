@@ -1,25 +1,29 @@
 """LEACE: erase a concept from every vector, as cheaply as any affine map can."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
 
-from repsurgery.affine import LowRank
-from repsurgery.arrays import Label, Matrix, Rows, check_weights
+from repsurgery.affine import AffineMap, LowRank
+from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_integer, check_weights
 from repsurgery.certificates.certificate import Claim, Population
-from repsurgery.certificates.continuous import issue_continuous
-from repsurgery.certificates.from_moments import Method, Solution
-from repsurgery.concepts import check_concept_type
+from repsurgery.certificates.continuous import HeldOutColumns, issue_continuous
+from repsurgery.certificates.from_moments import Method, Solution, pushforward
+from repsurgery.certificates.on_rows import columns_on_rows
+from repsurgery.concepts import check_concept_type, check_continuous
 from repsurgery.gates import AlwaysGate
 from repsurgery.linalg.transport import Range
 from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
 from repsurgery.moments import ClassMoments, CrossMoments, Moments
 from repsurgery.moments.moments import Precision
+from repsurgery.moments.pooled import whitening
 from repsurgery.moments.shrinkage import FitRows, Shrinkage, check_shrinkage, shrink, shrunk_covariance
 from repsurgery.steering.advice import warn_of_gain
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
+from repsurgery.steering.held_out import held_out_columns, warn_of_held_out
 
 __all__ = ["LEACE"]
 
@@ -45,6 +49,8 @@ class LEACE(BaseSteering):
         The size of the ridge, where the shrinkage has one.
     precision : {"float64", "float32-products"}
         How moments are accumulated.
+    folds : int or None
+        See `MeanMatching`.
 
     Attributes
     ----------
@@ -86,11 +92,13 @@ class LEACE(BaseSteering):
         shrinkage: str = "none",
         ridge: float = 1e-5,
         precision: Precision = "float64",
+        folds: int | None = None,
     ) -> None:
         self.concept_type = concept_type
         self.shrinkage = shrinkage
         self.ridge = ridge
         self.precision = precision
+        self.folds = folds
 
     def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         total = moments.total
@@ -113,18 +121,43 @@ class LEACE(BaseSteering):
             return super()._count(X, z, sample_weight, groups)
         moments = CrossMoments.of(X, z, sample_weight=sample_weight, precision=self.precision, groups=groups)
         weights = check_weights(sample_weight, len(X), caller="LEACE")
-        return moments, FitRows(X, np.zeros(len(X), dtype=np.intp), [0], weights)
+        codes = check_groups(groups, len(X), caller="LEACE")
+        rows = FitRows(X, np.zeros(len(X), dtype=np.intp), [0], weights, codes)
+        rows.concept = check_continuous(z, len(X), caller="LEACE")
+        return moments, rows
 
     def _steering_for(self, moments: ClassMoments | CrossMoments, rows: FitRows | None) -> SteeringFunction:
         if isinstance(moments, ClassMoments):
             return super()._steering_for(moments, rows)
         check_shrinkage(self.shrinkage, self.ridge)
+        moments.check_sketch()
         for part in (moments.rows, moments.concept):
             part.require_scale()
         solution = self._erasing(moments.standardised(), moments.rows, rows)
         certificate = issue_continuous(self._method(), moments, solution.map, solution.optimal_cost)
+        if rows is not None and rows.concept is not None:
+            certificate = columns_on_rows(certificate, solution.map, rows.X, rows.concept, rows.weights)
+            certificate = replace(certificate, held_out=self._held_out_columns(moments, solution.map, rows))
+        warn_of_held_out(certificate)
         warn_of_gain(certificate.method, certificate.gain, "'oas'")
         return SteeringFunction({EVERYBODY: solution.map}, AlwaysGate()).sealed(certificate)
+
+    def _held_out_columns(self, moments: CrossMoments, m: AffineMap, rows: FitRows) -> HeldOutColumns | None:
+        """Return what is left of each column on rows left out, where ``folds`` asks for it."""
+        if self.folds is None:
+            return None
+        Z = rows.concept
+        assert Z is not None
+
+        def map_without(fold: Any, f: int) -> AffineMap:
+            some = rows.subset(fold != f)
+            others = CrossMoments.of(
+                some.X, Z[fold != f], sample_weight=some.weights, precision=self.precision, groups=some.groups
+            )
+            return self._erasing(others.standardised(), others.rows, some).map
+
+        whitenings = whitening(moments.rows), whitening(pushforward(moments.rows, m)[0])
+        return held_out_columns(rows, Z, check_integer("folds", self.folds, least=2), map_without, whitenings)
 
     @property
     def classes_(self) -> np.ndarray:

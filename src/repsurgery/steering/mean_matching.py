@@ -32,6 +32,9 @@ class MeanMatching(TowardTarget):
         Which vectors are steered when a call passes no labels.
     precision : {"float64", "float32-products"}
         How moments are accumulated.
+    folds : int or None
+        Into so many parts the rows of each class are split, or the groups of rows; each part is steered by a map fitted
+        on all others, and ``certificate_.held_out`` holds the gaps that are left. It costs as many more fits.
     random_state : int or None
         Seed of the "mlp" gate.
 

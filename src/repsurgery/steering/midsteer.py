@@ -34,7 +34,7 @@ class MidSteer(BaseSteering):
         See `MeanMatching`; each source has its own map.
     neutral : label or None
         The class whose mean stays and over which the cost of the map is measured; None pools all classes.
-    shrinkage, ridge, gate, precision, random_state
+    shrinkage, ridge, gate, precision, folds, random_state
         See `MiMiC`. With ``gate="always"`` every vector moves in proportion to how much of the source it carries.
 
     Attributes
@@ -65,6 +65,7 @@ class MidSteer(BaseSteering):
         ridge: float = 1e-5,
         gate: Any = "nearest-mean",
         precision: Precision = "float64",
+        folds: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.source = source
@@ -74,6 +75,7 @@ class MidSteer(BaseSteering):
         self.ridge = ridge
         self.gate = gate
         self.precision = precision
+        self.folds = folds
         self.random_state = random_state
 
     def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:

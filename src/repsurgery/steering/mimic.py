@@ -34,7 +34,7 @@ class MiMiC(TowardTarget):
     alpha : float or "auto"
         With "pooled", how far: 0 is MiMiC, 1 is mean matching. "auto" takes, class by class, the share that the
         covariance's error has in its distance from the pooled one, as the number of independent rows tells.
-    gate, precision, random_state
+    gate, precision, folds, random_state
         See `MeanMatching`.
 
     Attributes

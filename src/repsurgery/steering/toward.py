@@ -41,6 +41,7 @@ class TowardTarget(BaseSteering):
         alpha: Alpha = "auto",
         gate: Any = "nearest-mean",
         precision: Precision = "float64",
+        folds: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.source = source
@@ -50,6 +51,7 @@ class TowardTarget(BaseSteering):
         self.alpha = alpha
         self.gate = gate
         self.precision = precision
+        self.folds = folds
         self.random_state = random_state
 
     @abstractmethod

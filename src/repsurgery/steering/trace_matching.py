@@ -23,7 +23,7 @@ class TraceMatching(TowardTarget):
 
     Parameters
     ----------
-    source, target, shrinkage, ridge, alpha, gate, precision, random_state
+    source, target, shrinkage, ridge, alpha, gate, precision, folds, random_state
         See `MeanMatching`.
 
     Guarantees

@@ -1,18 +1,26 @@
 """`all_reduce_moments`: the sum of the moments of all ranks of a ``torchrun`` job, by one all-reduce."""
 
+import warnings
 from dataclasses import replace
 from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from repsurgery.arrays import Label, Matrix, Vector
-from repsurgery.errors import EngineError, MissingExtraError, ShapeError
+from repsurgery.errors import DuplicateWarning, EngineError, MissingExtraError, ShapeError
 from repsurgery.moments import ClassMoments, Moments
+from repsurgery.moments.combine import added
 from repsurgery.moments.groups import Groups
+from repsurgery.moments.ledger import Part
 from repsurgery.moments.merge import gap_between, moved
 
 __all__ = ["all_reduce_moments"]
+
+
+_Summary = dict[Label, Moments]
+"""Moments without their scatter, by class."""
 
 
 def all_reduce_moments(moments: ClassMoments, *, group: Any = None) -> ClassMoments:
@@ -50,14 +58,29 @@ def all_reduce_moments(moments: ClassMoments, *, group: Any = None) -> ClassMome
         # fewer rows than dimensions on all ranks together: the factors are small and stay factors
         parts = _gathered(distributed, {label: moments[label] for label in few if label in moments}, group)
         for label in few:
-            total[label] = reduce(Moments.__add__, [part[label] for part in parts if label in part])
+            total[label] = reduce(added, [part[label] for part in parts if label in part])
     if dense:
         total.update(_dense(distributed, moments, ranks, dense, group))
-    return ClassMoments(total)
+    whole = ClassMoments(total)
+    whole.check_sketch()
+    _warn_of_repetition(ranks)
+    return whole
 
 
-_Summary = dict[Label, Moments]
-"""Moments without their scatter, by class."""
+def _warn_of_repetition(ranks: list[_Summary]) -> None:
+    """Warn where two ranks counted the same rows."""
+    holders: dict[Part, int] = {}
+    for rank, summary in enumerate(ranks):
+        for label, m in summary.items():
+            for part in m.ledger.parts if m.ledger is not None else ():
+                other = holders.setdefault(part, rank)
+                if other != rank:
+                    warnings.warn(
+                        f"Ranks {other} and {rank} counted the same rows of class {label!r}: the part {part}. They "
+                        "count twice. Give each rank its own share of the data.",
+                        DuplicateWarning,
+                        stacklevel=3,
+                    )
 
 
 def _summary(moments: ClassMoments) -> _Summary:
@@ -125,7 +148,10 @@ def _facts(parts: list[Moments]) -> Moments:
         "float64" if exact else "float32-products",
         residue,
     )
-    return facts.with_groups(_groups(parts, facts))
+    sketches, ledgers = [m.sketch for m in parts if m.sketch], [m.ledger for m in parts if m.ledger]
+    sketch = reduce(add, sketches) if len(sketches) == len(parts) else None
+    ledger = reduce(add, ledgers) if len(ledgers) == len(parts) else None
+    return replace(facts.with_groups(_groups(parts, facts)), sketch=sketch, ledger=ledger)
 
 
 def _groups(parts: list[Moments], whole: Moments) -> Groups:

@@ -96,7 +96,7 @@ def ray_class_moments(
         work = ray.put((load, job, chunks, "cuda" if num_gpus else None))
         with _Pool(ray, lambda: reader.remote(work), actors) as pool:
             for moments in pool.in_order():
-                sums = {site: sums[site] + ClassMoments.from_bytes(moments[site]) for site in sums}
+                sums = {site: sums[site].merge(ClassMoments.from_bytes(moments[site])) for site in sums}
     return sums
 
 

@@ -51,7 +51,7 @@ def merge_files(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
         merged.add(path, moments, origins)
         if len(total):
             _require_alike(paths[0], total, path, moments)
-        total += moments
+        total = total.merge(moments)
     write_moments(Path(out), total, merged.origins)
     return total
 

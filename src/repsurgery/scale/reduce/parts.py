@@ -1,9 +1,8 @@
 """Parts: the moments of one shard in one file, whose name identifies the shard and every option that matters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from repsurgery.fields import check_fields
 from repsurgery.files import built_from, digest_of, read_file, write_file
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import KIND, from_contents, to_contents
+from repsurgery.moments.ledger import Part
 from repsurgery.scale.shards.counting import Counted, NonFinite
 from repsurgery.scale.shards.shard import Extent
 
@@ -48,6 +48,8 @@ class Receipt:
         Which rows of which file or data set.
     digest : str
         Digest of the moments: two shards with the same digest hold the same rows.
+    ledger : mapping of str to Part
+        The part that the shard is in the ledger of each class; empty in receipts of version 0.1.
     kept : bool
         Whether an earlier run had finished the part.
     mended : bool
@@ -61,6 +63,7 @@ class Receipt:
     non_finite: NonFinite
     extent: Extent
     digest: str
+    ledger: Mapping[str, Part] = field(default_factory=dict)
     kept: bool = False
     mended: bool = False
 
@@ -91,6 +94,7 @@ def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, ext
         non_finite=counted.non_finite,
         extent=extent,
         digest=digest_of(contents.arrays, {"classes": contents.header["classes"]}),
+        ledger={str(label): m.ledger.parts[0] for label, m in counted.moments.items() if m.ledger is not None},
     )
     header = {**contents.header, "receipt": asdict(receipt), "shards": [_entry(receipt.origin)]}
     write_file(folder / receipt.part, replace(contents, header=header))
@@ -113,6 +117,7 @@ def read_receipt(path: Path, identity: str) -> Receipt:
         check_fields(NonFinite, non_finite)
         facts["non_finite"] = NonFinite(**non_finite)
         facts["extent"] = _extent(facts["extent"])
+        facts["ledger"] = {label: Part(**part) for label, part in facts.get("ledger", {}).items()}
         check_fields(Receipt, facts)
         receipt = Receipt(**{**facts, "kept": True})
     if receipt.identity != identity:
@@ -130,7 +135,7 @@ def read_part(path: Path) -> tuple[ClassMoments, list[Origin]]:
 
 def merge_parts(paths: Sequence[Path]) -> ClassMoments:
     """Return the sum of the moments in files, added in the given order."""
-    return reduce(add, (ClassMoments.load(path) for path in paths))
+    return reduce(ClassMoments.merge, (ClassMoments.load(path) for path in paths))
 
 
 def write_moments(path: Path, moments: ClassMoments, origins: Sequence[Origin]) -> None:

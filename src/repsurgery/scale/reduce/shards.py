@@ -18,6 +18,7 @@ from repsurgery.errors import (
     DuplicateWarning,
     FileFormatError,
     IdentityWarning,
+    LedgerError,
     NonFiniteWarning,
     ParameterError,
     ShardError,
@@ -235,6 +236,15 @@ def _require_whole(moments: ClassMoments, receipts: list[Receipt]) -> None:
     finite = [receipt.rows - receipt.non_finite.count for receipt in receipts]
     if sum(m.count for m in moments.values()) != sum(counted) or counted != finite:
         raise FileFormatError("The parts do not add up to the rows that were counted. Remove the work folder.")
+    if any(receipt.counts and not receipt.ledger for receipt in receipts):
+        return  # a part of version 0.1 has no ledger
+    for label, m in moments.items():
+        plan = {r.shard: r.ledger[str(label)] for r in receipts if str(label) in r.ledger}
+        if m.ledger is not None:
+            try:
+                m.ledger.require(plan)
+            except LedgerError as error:
+                raise LedgerError(f"class {label!r}: {error} Remove the work folder and run again.") from error
 
 
 def _named(message: str, name: str) -> str:
