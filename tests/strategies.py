@@ -1,4 +1,4 @@
-"""Concept data with bounded condition numbers, so that tolerances can be tight and honest."""
+"""Data of two kinds: concepts with bounded condition numbers, whose tolerances are tight, and rows of real structure."""
 
 from typing import NamedTuple
 
@@ -62,3 +62,87 @@ def cov(X):
 def relative(A, B):
     """Return ‖A − B‖ / ‖B‖."""
     return float(np.linalg.norm(np.asarray(A) - B) / np.linalg.norm(B))
+
+
+def _normal(rng, n):
+    return rng.normal(size=n)
+
+
+COLUMNS = {
+    "zero": lambda rng, n: np.zeros(n),
+    "constant": lambda rng, n: np.full(n, rng.choice([5.0, -0.3, 1e6, 2.0**-40])),
+    "nearly constant": lambda rng, n: 1.0 + 1e-9 * rng.normal(size=n),
+    "sparse": lambda rng, n: np.maximum(rng.normal(size=n) - 1.0, 0.0),
+    "counts": lambda rng, n: rng.poisson(0.4, size=n).astype(float),
+    "tied": lambda rng, n: rng.choice([-1.5, 0.1, 0.1, 7.0], size=n),
+    "one row": lambda rng, n: np.eye(n)[int(rng.integers(n))] * 3.0,
+    "tiny": lambda rng, n: 1e-12 * rng.normal(size=n),
+    "huge": lambda rng, n: 1e8 * rng.normal(size=n),
+    "far": lambda rng, n: 1e6 + rng.normal(size=n),
+    "normal": _normal,
+}
+"""Columns as real vectors have them: dead and constant units, ReLU states, word counts, ties, and scales far apart."""
+DEPENDENT = {
+    "same": lambda rng, column, other: column,
+    "negative": lambda rng, column, other: -column,
+    "double": lambda rng, column, other: 2.0 * column,
+    "sum": lambda rng, column, other: column + other,
+}
+"""Columns that follow from two earlier ones."""
+
+
+class Structured(NamedTuple):
+    """Rows (n, d) with classes (n,), weights (n,) or None, groups (n,) or None, and the kinds of its columns."""
+
+    X: np.ndarray
+    z: np.ndarray
+    w: np.ndarray | None
+    groups: np.ndarray | None
+    kinds: tuple[str, ...]
+
+    def of(self, label):
+        """Return the rows of a class and their weights."""
+        mine = self.z == label
+        return self.X[mine], None if self.w is None else self.w[mine]
+
+
+def structured(seed, n, kinds, *, dtype=np.float64, repeat=False):
+    """Return rows (n, d) whose columns are of the given kinds, in this order; with ``repeat``, some rows occur twice."""
+    rng = np.random.default_rng(seed)
+    columns = []
+    for kind in kinds:
+        if kind in COLUMNS or not columns:
+            columns.append(COLUMNS.get(kind, _normal)(rng, n))
+        else:
+            pair = [columns[int(rng.integers(len(columns)))] for _ in range(2)]
+            columns.append(DEPENDENT[kind](rng, *pair))
+    X = np.stack(columns, axis=1)
+    if repeat:
+        X = X[rng.integers(n, size=n)]
+    return X.astype(dtype)
+
+
+@st.composite
+def structured_rows(
+    draw, *, classes=1, min_rows=1, max_rows=30, max_d=10, dtypes=(np.float64, np.float32), weighted=True, grouped=True
+):
+    """Draw `Structured` rows, with fewer or more rows than columns, and classes of very different size.
+
+    Every class has at least ``min_rows`` rows of positive weight. A group has rows of one class alone.
+    """
+    kinds = tuple(draw(st.lists(st.sampled_from([*COLUMNS, *DEPENDENT]), min_size=1, max_size=max_d)))
+    sizes = [draw(st.integers(min_rows, max_rows if c == 0 else max(min_rows, max_rows // 4))) for c in range(classes)]
+    n, seed = sum(sizes), draw(st.integers(0, 2**32 - 1))
+    X = structured(seed, n, kinds, dtype=draw(st.sampled_from(dtypes)), repeat=draw(st.booleans()))
+    rng = np.random.default_rng(seed)
+    z = rng.permutation(np.repeat(np.arange(classes), sizes))
+    if classes > 1 and draw(st.booleans()):
+        X = X + z[:, None].astype(X.dtype)  # the classes are apart, and a constant column differs between them
+    w = groups = None
+    if weighted and draw(st.booleans()):
+        w = rng.choice([0.0, 0.25, 1.0, 1.0, 3.0, 1e3], size=n)
+        for c in range(classes):
+            w[np.flatnonzero(z == c)[:min_rows]] = 1.0
+    if grouped and draw(st.booleans()):
+        groups = z * n + rng.integers(max(n // 3, 1), size=n)
+    return Structured(X, z, w, groups, kinds)

@@ -45,7 +45,7 @@ def scatter_of(
     digits; one rank-one correction removes the remaining shift.
     """
     d = X.shape[1]
-    pivot = pivot_of(X, rows)
+    pivot = pivot_of(X, rows, w)
     add = _Float32Products(d) if float32_products else _Float64Products(d)
     total, sketch = np.zeros(d), SketchSum(d)
     for block in row_blocks(len(rows), d):
@@ -104,7 +104,7 @@ def exact_sum(a: Vector, b: Vector) -> Centre:
 @quietly
 def factor_of(X: Rows, rows: NDArray[np.intp], w: Vector | None) -> tuple[Centre, Matrix, Sketch]:
     """Return the mean, triangular R (n − 1, d) with RᵀR = scatter, and the sketch, for fewer rows than dimensions."""
-    pivot, sketch = pivot_of(X, rows), SketchSum(X.shape[1])
+    pivot, sketch = pivot_of(X, rows, w), SketchSum(X.shape[1])
     Z = np.empty((len(rows), X.shape[1]))
     for part, raw, weights in float64_blocks(X, rows, w):
         np.subtract(raw, pivot, out=Z[part])
@@ -142,13 +142,20 @@ def triangle(stack: Matrix) -> Matrix:
     return np.ascontiguousarray(R[: min(stack.shape)])
 
 
-def pivot_of(X: Rows, rows: NDArray[np.intp]) -> Vector:
-    """Return the mean of the first block of ``rows``, which is subtracted before anything is squared."""
+def pivot_of(X: Rows, rows: NDArray[np.intp], w: Vector | None = None) -> Vector:
+    """Return what is subtracted from ``rows`` before anything is squared: the mean of the first block.
+
+    With weights it is the weighted mean of all rows: far from it, the square of one heavy row would cost the digits of
+    all others.
+    """
     # relative to one of the rows, so that a constant column has a scatter of exactly zero
     first = X[rows[0]].astype(np.float64)
-    head = next(iter(row_blocks(len(rows), X.shape[1])))
-    pivot: Vector = first + np.subtract(X[rows[head]], first, dtype=np.float64).mean(axis=0)
-    return pivot
+    blocks = iter(row_blocks(len(rows), X.shape[1]))
+    if w is None:
+        pivot: Vector = first + np.subtract(X[rows[next(blocks)]], first, dtype=np.float64).mean(axis=0)
+        return pivot
+    total = sum(w[rows[block]] @ np.subtract(X[rows[block]], first, dtype=np.float64) for block in blocks)
+    return first + total / w[rows].sum()
 
 
 def judged_dtype(X: Rows) -> str:

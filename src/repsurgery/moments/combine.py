@@ -116,8 +116,8 @@ def _rows(m: "Moments") -> Matrix:
     if m.factor is not None:
         return m.factor
     scale = np.sqrt(np.maximum(np.diagonal(m.scatter), 0.0))
-    scale[scale == 0] = 1.0
-    values, vectors = linalg.eigh(m.scatter / scale / scale[:, None], driver="evd", check_finite=False)
+    unit = np.where(scale == 0, 1.0, scale)
+    values, vectors = linalg.eigh(m.scatter / unit / unit[:, None], driver="evd", check_finite=False)
     keep = values > 0
     rows: Matrix = np.sqrt(values[keep])[:, None] * vectors[:, keep].T * scale
     return rows

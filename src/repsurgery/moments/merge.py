@@ -83,7 +83,11 @@ def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *
     units = scale[varies]
     correlation = S[np.ix_(varies, varies)] / units / units[:, None]
     lowest = linalg.eigvalsh(correlation, subset_by_index=[0, 0], check_finite=False)[0] if len(units) else 0.0
-    return S if lowest >= -floor * len(units) else None
+    if lowest < -floor * len(units):
+        return None
+    none_left = np.diagonal(S) < 0  # by rounding
+    S[none_left], S[:, none_left] = 0.0, 0.0
+    return S
 
 
 def downdate_factor(
@@ -99,8 +103,9 @@ def downdate_factor(
     constant = scale == 0
     if np.square(removed[:, constant]).sum() > rounding * len(v) * np.square(Ra).sum():
         return None
-    scale[constant], removed[:, constant] = 1.0, 0.0
-    Ra, removed = Ra / scale, removed / scale
+    removed[:, constant] = 0.0
+    unit = np.where(constant, 1.0, scale)
+    Ra, removed = Ra / unit, removed / unit
     Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
     inside = removed @ Q
     a = Ra @ Q

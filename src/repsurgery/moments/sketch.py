@@ -27,7 +27,10 @@ DIRECTIONS = 4
 BLOCK_ROWS = 128
 """So many rows stay in the cache while they are converted, centred, multiplied and squared."""
 RUN_ROWS = 65_536
-"""Rows that are summed about one centre; a later run has its own centre, so that drifting rows lose few digits."""
+"""Rows that are summed about one centre; a later run has its own centre, so that drifting rows lose few digits.
+
+Weighted rows have a centre for each block.
+"""
 TOLERANCES = {"float64": 1e-11, "float32-products": 1e-5}
 """The disagreement that is rounding, as a share of the sums of squares that were ever added or removed."""
 
@@ -124,6 +127,12 @@ class Sketch:
         """The number of columns d."""
         return len(self.bound)
 
+    @property
+    def possible(self) -> bool:
+        """Whether some rows can have these numbers: all are finite, and none of the bounds is negative."""
+        arrays = (self.mean, self.residue, self.squares, self.bound)
+        return all(np.isfinite(array).all() for array in arrays) and not (self.bound < 0).any()
+
     def __add__(self, other: "Sketch") -> "Sketch":
         """Return the sketch of the rows of both, by Chan's formula on every column and direction."""
         self._require_comparable(other)
@@ -217,6 +226,8 @@ class Sketch:
                 f"it was counted along directions of version {self.version}, and this repsurgery knows version "
                 f"{VERSION} alone; another version of repsurgery reads it"
             )
+        if not self.possible:
+            return "it holds numbers that no rows can have"
         if m.dim != self.dim:
             return f"they have {m.dim} columns, the sketch {self.dim}"
         if m.count != self.count or not np.isclose(m.weight, self.weight, rtol=1e-11, atol=0):
@@ -307,19 +318,20 @@ class SketchSum:
     def add(self, rows: Matrix, w: Vector | None = None) -> None:
         """Add at most `BLOCK_ROWS` float64 rows (m, d) with their weights."""
         m, d = rows.shape
+        weights = np.ones(m) if w is None else w
         if self._centre is None:
             # relative to one of the rows, so that a constant column has squares of exactly zero
-            self._centre = rows[0] + (rows - rows[0]).mean(axis=0)
+            self._centre = rows[0] + weights @ (rows - rows[0]) / weights.sum()
         y = np.subtract(rows, self._centre, out=self._centred[:m])
         p = y @ self._V
-        weights = np.ones(m) if w is None else w
         self._totals[:d] += weights @ y
         self._totals[d:] += weights @ p
         self._squares[:d] += weights @ np.multiply(y, y, out=y)
         self._squares[d:] += weights @ (p * p)
         self._count += m
         self._weight += float(weights.sum())
-        if self._count >= RUN_ROWS:
+        # far from the centre, one heavy row would cost the digits of all others
+        if w is not None or self._count >= RUN_ROWS:
             self._close()
 
     def _close(self) -> None:
@@ -335,6 +347,6 @@ class SketchSum:
         """Return the sketch of all rows added so far, which ends the sum; ``groups`` are those of all these rows."""
         self._close()
         whole = reduce(Sketch.__add__, self._done, Sketch.empty(len(self._V)))
-        if not (np.isfinite(whole.mean).all() and np.isfinite(whole.squares).all()):
+        if not whole.possible:
             raise DataError("The squares of these values exceed float64. Divide X by a constant and fit again.")
         return whole.with_groups(groups)

@@ -61,8 +61,13 @@ def price_parts(price: Price) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     arrays: dict[str, NDArray[Any]] = {"fisher": price.fisher.matrix.astype(np.float32)}
     header["share"] = list(map(list, price.share.items())) if isinstance(price.share, Mapping) else price.share
     if price.moments is not None:
-        single = isinstance(price.moments, Moments)
-        held = by_class.single_to_contents(price.moments) if single else by_class.to_contents(price.moments)  # type: ignore[arg-type]
+        price.moments.check_sketch()
+        # what is rounded is not what the sketch counted
+        held = (
+            by_class.single_to_contents(price.moments.derived())
+            if isinstance(price.moments, Moments)
+            else by_class.to_contents(ClassMoments({label: m.derived() for label, m in price.moments.items()}))
+        )
         header["moments"] = {"kind": held.kind, **held.header}
         arrays |= {f"moments/{name}": array.astype(np.float32) for name, array in held.arrays.items()}
     return arrays, header

@@ -1,0 +1,190 @@
+"""Moments of rows as they really are: dependent, constant, sparse and tied columns, above and below d rows."""
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import qr
+
+from repsurgery import ClassMoments, Moments
+from repsurgery.moments import CrossMoments
+from repsurgery.moments.stream import stream_moments
+from tests.oracles import exact, two_pass
+from tests.strategies import COLUMNS, DEPENDENT, EPS, structured, structured_rows
+
+KINDS = [*COLUMNS, *DEPENDENT]
+
+
+def rounding(n, d):
+    """Return what sums of n products, and a triangular factor of d columns, may lose in units of both columns."""
+    return 32 * (n + d) * EPS
+
+
+def assert_moments(m, mean, scatter, *, slack=1.0, bound=None):
+    """Check the moments column by column, so that a small column is as exact as a large one.
+
+    ``bound`` (d,) are the sums of squares that rounding is proportional to, where these are not those of the scatter.
+    """
+    size = np.sqrt(np.diagonal(scatter) if bound is None else bound)
+    tolerance = slack * rounding(m.count, m.dim)
+    assert_allclose(m.mean, mean, rtol=4 * EPS, atol=tolerance * size.max(initial=0.0) / np.sqrt(m.weight))
+    for j in range(m.dim):
+        assert abs(m.mean[j] - mean[j]) <= 4 * EPS * abs(mean[j]) + tolerance * size[j] / np.sqrt(m.weight)
+    assert (np.abs(m.scatter - scatter) <= tolerance * np.outer(size, size) + np.finfo(np.float64).tiny).all()
+
+
+def counted(data, rows=slice(None)):
+    """Return the moments of some rows, which may be none."""
+    X, w = data.X[rows], None if data.w is None else data.w[rows]
+    if not len(X) or (w is not None and not w.any()):
+        return Moments.empty(data.X.shape[1])
+    return Moments.of(X, sample_weight=w)
+
+
+@given(structured_rows())
+def test_moments_are_those_of_two_passes_on_structured_rows(data):
+    m = counted(data)
+    assert m.count == (len(data.X) if data.w is None else (data.w > 0).sum())
+    assert_moments(m, *two_pass(data.X, data.w))
+    assert_allclose(m.variance, np.diagonal(m.covariance), rtol=64 * EPS, atol=0)
+
+
+@given(structured_rows(max_rows=8, max_d=6))
+def test_moments_are_those_of_exact_numbers(data):
+    mean, scatter = exact(data.X, data.w)
+    assert_moments(counted(data), mean, scatter)
+
+
+def test_dropping_the_last_row_of_a_triangular_factor_is_wrong_where_columns_depend_on_each_other():
+    # the counter-check: what the reflection of the weights replaced is right for independent columns alone
+    def dropped(X):
+        R = qr(X - X.mean(axis=0), mode="r")[0][: len(X)][:-1]
+        return R.T @ R
+
+    rng = np.random.default_rng(0)
+    independent = rng.normal(size=(5, 9))
+    constant = np.insert(independent, 0, 2.0, axis=1)
+    for X, right in ((independent, True), (constant, False)):
+        mean, scatter = two_pass(X)
+        assert np.allclose(dropped(X), scatter, atol=1e-12) == right
+        assert_moments(Moments.of(X), mean, scatter)
+    assert_allclose(Moments.of([[5, 0, 0], [5, 1, 0]]).variance, [0, 0.25, 0], rtol=4 * EPS, atol=0)
+
+
+@given(structured_rows(max_rows=24), st.data())
+def test_moments_merged_in_any_order_from_any_parts_are_those_of_all_rows(data, draw):
+    n = len(data.X)
+    part = draw.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
+    parts = [np.flatnonzero(np.array(part) == p) for p in draw.draw(st.permutations(range(5)))]
+    moments = [counted(data, i) for i in parts]
+    whole = counted(data)
+    mean, scatter = two_pass(data.X, data.w)
+    if draw.draw(st.booleans()):
+        merged = reduce(add_all, moments)
+    else:  # as a tree
+        while len(moments) > 1:
+            moments = [add_all(*moments[i : i + 2]) for i in range(0, len(moments), 2)]
+        merged = moments[0]
+    assert merged.count == whole.count
+    assert_moments(merged, mean, scatter, slack=4.0)
+    merged.check_sketch()
+    assert sum(p.rows for p in merged.ledger.parts) == whole.count
+
+
+def add_all(a, b=None):
+    """Add moments whose rows may be equal by chance, which `+` would warn of."""
+    return a if b is None else ClassMoments({0: a}).merge(ClassMoments({0: b}))[0]
+
+
+@given(structured_rows(min_rows=2, max_rows=24), st.data())
+def test_removing_structured_rows_leaves_the_moments_of_the_others(data, draw):
+    n = len(data.X)
+    go = np.array(draw.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    go[0] = False  # its weight is positive, so that rows remain
+    removed = counted(data, go)
+    whole = counted(data)
+    left = whole - removed
+    mean, scatter = two_pass(data.X[~go], None if data.w is None else data.w[~go])
+    # a downdate loses what was removed, and √eps of it where few rows remain of many columns
+    bound = np.diagonal(two_pass(data.X, data.w)[1])
+    assert left.count == whole.count - removed.count
+    lost = 64 * data.X.shape[1] * rounding(whole.count, whole.dim)
+    size = np.sqrt(bound) if left.factor is None else np.sqrt(bound) + 1e-300
+    assert (np.abs(left.scatter - scatter) <= lost * np.outer(size, size) + np.finfo(np.float64).tiny).all()
+    assert (np.abs(left.mean - mean) <= 8 * EPS * np.abs(mean) + lost * size).all()
+    left.check_sketch()
+    if removed.count:
+        assert left.ledger.rows == left.count
+
+
+@given(structured_rows(classes=3, weighted=False, grouped=False, dtypes=(np.float32, np.float64)), st.data())
+def test_a_stream_of_structured_rows_has_the_moments_of_each_class(data, draw):
+    n = len(data.X)
+    cuts = sorted(draw.draw(st.lists(st.integers(0, n), max_size=4)))
+    batches = [(data.X[a:b], data.z[a:b]) for a, b in zip([0, *cuts], [*cuts, n], strict=True) if b > a]
+    streamed = stream_moments(batches)
+    assert streamed.labels == [0, 1, 2]
+    for label, m in streamed.items():
+        assert_moments(m, *two_pass(data.of(label)[0]))
+        m.check_sketch()
+
+
+@given(structured_rows(classes=3))
+def test_classes_of_very_different_size_do_not_disturb_each_other(data):
+    moments = ClassMoments.of(data.X, data.z, sample_weight=data.w, groups=data.groups)
+    for label, m in moments.items():
+        assert_moments(m, *two_pass(*data.of(label)))
+    mean, scatter = two_pass(data.X, data.w)
+    total = moments.total
+    assert_moments(total, mean, scatter, slack=4.0)
+    total.check_sketch()
+
+
+@given(structured_rows(grouped=False), st.integers(1, 3))
+def test_cross_moments_of_structured_rows_are_those_of_two_passes(data, k):
+    rng = np.random.default_rng(len(data.X))
+    Z = structured(int(rng.integers(2**31)), len(data.X), [str(kind) for kind in rng.choice(KINDS, size=k)])
+    joint = CrossMoments.of(data.X, Z, sample_weight=data.w)
+    both = np.concatenate([data.X.astype(np.longdouble), Z], axis=1)
+    _, scatter = two_pass(both, data.w)
+    d = data.X.shape[1]
+    size = np.sqrt(np.diagonal(scatter))
+    # each column is centred by its rounded mean, which is off by a share of its size
+    off = 4 * EPS * np.sqrt(joint.rows.weight) * np.abs(np.concatenate([joint.rows.mean, joint.concept.mean]))
+    allowed = rounding(*both.shape) * np.outer(size, size) + 64 * np.outer(off + EPS * size, off + EPS * size)
+    assert (np.abs(joint.cross - scatter[:d, d:]) <= allowed[:d, d:] + np.finfo(np.float64).tiny).all()
+
+
+@given(structured_rows(min_rows=2, weighted=False, dtypes=(np.float32,)))
+def test_products_in_float32_are_as_close_as_float32_is(data):
+    X = np.vstack([data.X] * data.X.shape[1]) if len(data.X) < data.X.shape[1] else data.X
+    m = Moments.of(X, precision="float32-products")
+    _, scatter = two_pass(X)
+    size = np.sqrt(np.diagonal(scatter))
+    # relative to the shift that the first block has: its mean
+    tolerance = 8 * (len(X) + X.shape[1]) * float(np.finfo(np.float32).eps)
+    assert (np.abs(m.scatter - scatter) <= tolerance * np.outer(size, size) + 1e-30).all()
+    m.check_sketch()
+
+
+@pytest.mark.parametrize("exponent", [-500, -400, 400, 450])
+@given(structured_rows(max_rows=12, max_d=5, dtypes=(np.float64,), weighted=False))
+def test_a_power_of_two_changes_nothing_but_the_scale(exponent, data):
+    plain, scaled = Moments.of(data.X), Moments.of(np.ldexp(data.X, exponent))
+    assert_array_equal(np.ldexp(scaled.mean, -exponent), plain.mean)
+    # products of numbers next to the smallest have fewer digits
+    lost = np.ldexp(np.finfo(np.float64).smallest_subnormal * 4 * data.X.size, -2 * exponent)
+    assert_allclose(np.ldexp(scaled.scatter, -2 * exponent), plain.scatter, rtol=0, atol=lost)
+    scaled.check_sketch()
+
+
+@given(structured_rows(min_rows=3, max_rows=300, max_d=4, weighted=False), st.sampled_from([1e6, 1e9, 1e12]))
+def test_one_heavy_row_does_not_cost_the_digits_of_the_others(data, heavy):
+    w = np.ones(len(data.X))
+    w[-1] = heavy
+    m = Moments.of(data.X, sample_weight=w)
+    assert_moments(m, *two_pass(data.X, w))
