@@ -11,9 +11,11 @@ def two_pass(X, w=None):
     """Return the mean (d,) and the scatter (d, d) of rows (n, d) by two passes in the longest float of NumPy."""
     X = np.asarray(X, dtype=np.longdouble)
     w = np.ones(len(X), dtype=np.longdouble) if w is None else np.asarray(w, dtype=np.longdouble)
-    mean = w @ X / w.sum()
-    C = X - mean
-    return mean.astype(np.float64), ((w[:, None] * C).T @ C).astype(np.float64)
+    first = X[0]  # about one of the rows, so that a constant column has a scatter of exactly zero
+    C = X - first
+    shift = w @ C / w.sum()
+    C = C - shift
+    return (first + shift).astype(np.float64), ((w[:, None] * C).T @ C).astype(np.float64)
 
 
 def exact(X, w=None):

@@ -171,7 +171,7 @@ def test_products_in_float32_are_as_close_as_float32_is(data):
     m.check_sketch()
 
 
-@pytest.mark.parametrize("exponent", [-500, -400, 400, 450])
+@pytest.mark.parametrize("exponent", [-440, -300, 300, 450])
 @given(structured_rows(max_rows=12, max_d=5, dtypes=(np.float64,), weighted=False))
 def test_a_power_of_two_changes_nothing_but_the_scale(exponent, data):
     plain, scaled = Moments.of(data.X), Moments.of(np.ldexp(data.X, exponent))

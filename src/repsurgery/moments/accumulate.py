@@ -197,21 +197,35 @@ class _Float64Products:
 
 
 class _Float32Products:
-    """Multiply blocks in float32, scaled by a power of two, and add the products in float64."""
+    """Multiply blocks in float32, each column scaled by a power of two, and add the products in float64."""
 
     def __init__(self, d: int) -> None:
         size = next(iter(row_blocks(2**62, d))).stop
         self.buffer = np.empty((size, d), dtype=np.float32)
         self._S = np.zeros((d, d), order="F")
-        self._scale: float | None = None
+        self._scale: Vector | None = None
 
     def __call__(self, Z: NDArray[np.float32]) -> None:
         if self._scale is None:
-            top = float(np.abs(Z).max(initial=0.0))
-            self._scale = float(2.0 ** np.round(np.log2(top))) if 0 < top < np.inf else 1.0
-        scaled = Z if self._scale == 1.0 else np.multiply(Z, np.float32(1 / self._scale), out=Z)
-        self._S += blas.ssyrk(1.0, scaled.T, lower=0)
+            self._scale = _powers_of_two(np.abs(Z).max(axis=0, initial=0.0).astype(np.float64))
+        np.multiply(Z, (1 / self._scale).astype(np.float32), out=Z)
+        self._S += blas.ssyrk(1.0, Z.T, lower=0)
 
     def scatter(self) -> Matrix:
-        self._S *= (self._scale or 1.0) ** 2
+        if self._scale is not None:
+            self._S *= self._scale[:, None]
+            self._S *= self._scale
         return self._S
+
+
+def _powers_of_two(largest: Vector) -> Vector:
+    """Return a power of two (d,) near the largest value of each column of the first block, at least 2⁻⁴⁰ of the top.
+
+    Squares of the smallest columns do not underflow, and those of columns that grow in later blocks do not overflow.
+    """
+    top = float(largest.max(initial=0.0))
+    if not 0 < top < np.inf:
+        return np.ones(len(largest))
+    least = np.maximum(np.nan_to_num(largest, nan=top), top * 2.0**-40)
+    powers: Vector = np.exp2(np.clip(np.round(np.log2(least)), -120, 120))
+    return powers
