@@ -11,11 +11,11 @@ def two_pass(X, w=None):
     """Return the mean (d,) and the scatter (d, d) of rows (n, d) by two passes in the longest float of NumPy."""
     X = np.asarray(X, dtype=np.longdouble)
     w = np.ones(len(X), dtype=np.longdouble) if w is None else np.asarray(w, dtype=np.longdouble)
-    first = X[0]  # about one of the rows, so that a constant column has a scatter of exactly zero
-    C = X - first
-    shift = w @ C / w.sum()
-    C = C - shift
-    return (first + shift).astype(np.float64), ((w[:, None] * C).T @ C).astype(np.float64)
+    mean, C = X[0], X - X[0]  # about one of the rows, so that a constant column has a scatter of exactly zero
+    for _ in range(2):  # the second shift is what rounding took from the first
+        shift = w @ C / w.sum()
+        mean, C = mean + shift, C - shift
+    return mean.astype(np.float64), ((w[:, None] * C).T @ C).astype(np.float64)
 
 
 def exact(X, w=None):

@@ -1,7 +1,6 @@
 """Moments of rows as they really are: dependent, constant, sparse and tied columns, above and below d rows."""
 
 from functools import reduce
-from operator import add
 
 import numpy as np
 import pytest

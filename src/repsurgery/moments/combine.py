@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import linalg
 
-from repsurgery.arrays import Matrix
 from repsurgery.errors import DuplicateWarning, SurgeryError
 from repsurgery.moments.checks import coarsest, require_same_width
 from repsurgery.moments.groups import Groups, merge_groups, remove_groups
@@ -15,6 +13,7 @@ from repsurgery.moments.merge import (
     REMOVAL_TOLERANCE,
     downdate_factor,
     downdate_scatter,
+    factor_of_scatter,
     gap_between,
     merge_factors,
     merge_mean,
@@ -77,10 +76,12 @@ def removed(a: "Moments", b: "Moments") -> "Moments":
     gap, weights = gap_between(b.centre, (mean, residue)), (weight, b.weight)
     rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]]
     dense = factor = None
-    if count < a.dim:
-        factor = downdate_factor(_rows(a), _rows(b), gap, *weights, rows=count - 1, rounding=rounding)
+    if a.factor is not None and b.factor is not None:
+        factor = downdate_factor(a.factor, b.factor, gap, *weights, rows=count - 1, rounding=rounding)
     else:
         dense = downdate_scatter(a.scatter, b.scatter, gap, *weights, rounding=rounding)
+        if dense is not None and count < a.dim:
+            dense, factor = None, factor_of_scatter(dense, np.diagonal(a.scatter), rows=count - 1)
     if dense is None and factor is None:
         raise SurgeryError(
             "Removing these rows would leave a negative variance, so they were not all among the rows added. "
@@ -109,15 +110,3 @@ def _emptied(a: "Moments", b: "Moments") -> "Moments":
             "Subtract only moments of rows that were added before."
         )
     return a.empty(a.dim)
-
-
-def _rows(m: "Moments") -> Matrix:
-    """Return rows R with RᵀR = scatter, whose smallest columns are as exact as the largest."""
-    if m.factor is not None:
-        return m.factor
-    scale = np.sqrt(np.maximum(np.diagonal(m.scatter), 0.0))
-    unit = np.where(scale == 0, 1.0, scale)
-    values, vectors = linalg.eigh(m.scatter / unit / unit[:, None], driver="evd", check_finite=False)
-    keep = values > 0
-    rows: Matrix = np.sqrt(values[keep])[:, None] * vectors[:, keep].T * scale
-    return rows

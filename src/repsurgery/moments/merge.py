@@ -12,6 +12,7 @@ __all__ = [
     "REMOVAL_TOLERANCE",
     "downdate_factor",
     "downdate_scatter",
+    "factor_of_scatter",
     "gap_between",
     "merge_factors",
     "merge_mean",
@@ -88,6 +89,18 @@ def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *
     none_left = np.diagonal(S) < 0  # by rounding
     S[none_left], S[:, none_left] = 0.0, 0.0
     return S
+
+
+def factor_of_scatter(S: Matrix, former: Vector, *, rows: int) -> Matrix:
+    """Return the triangular factor of what is left of a scatter (d, d), of rank ``rows`` at most; the rest is rounding.
+
+    Rounding is proportional to the former diagonal (d,), so columns are compared in its units.
+    """
+    scale = np.sqrt(np.maximum(former, 0.0))
+    unit = np.where(scale == 0, 1.0, scale)
+    values, vectors = linalg.eigh(S / unit / unit[:, None], driver="evd", check_finite=False)
+    keep = slice(max(len(values) - rows, 0), None)
+    return triangle(np.sqrt(np.maximum(values[keep], 0.0))[:, None] * vectors[:, keep].T * scale)
 
 
 def downdate_factor(
