@@ -14,7 +14,7 @@ from repsurgery.errors import DataError, LabelError, ShapeError, SketchError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.moments.by_class import SINGLE, single_from_contents, single_to_contents
 from repsurgery.moments.combine import added, warn_of_repetition
-from repsurgery.moments.merge import gap_between
+from repsurgery.moments.merge import REMOVAL_TOLERANCE, gap_between
 from repsurgery.moments.moments import Moments, Precision
 from repsurgery.moments.shown import moments_card
 from repsurgery.moments.sketch import DIRECTIONS, TOLERANCES, directions
@@ -122,8 +122,7 @@ class CrossMoments(Shown):
 
     def _beyond(self) -> bool:
         """Return whether some correlation is beyond 1."""
-        x, z = (np.sqrt(np.maximum(m.variance, 0.0)) for m in (self.rows, self.concept))
-        return bool((np.abs(self.covariance) > np.outer(x, z) * (1 + SLACK) + np.finfo(np.float64).tiny).any())
+        return bool((np.abs(self.cross) > _sizes(self) * (1 + SLACK) + np.finfo(np.float64).tiny).any())
 
     @property
     def dim(self) -> int:
@@ -180,7 +179,7 @@ class CrossMoments(Shown):
         left = CrossMoments(rows, concept, np.zeros_like(self.cross))
         if not rows.count or not other.count:
             return left if not rows.count else self
-        cross = self.cross - other.cross - _moved(left, other)
+        cross = _within(self.cross - other.cross - _moved(left, other), left, self)
         return CrossMoments(rows, concept, cross, _removed_joint(self, other, rows.weight))
 
     def _card(self) -> Card:
@@ -205,6 +204,18 @@ def _moved(a: CrossMoments, b: CrossMoments) -> Matrix:
     gaps = gap_between(a.rows.centre, b.rows.centre), gap_between(a.concept.centre, b.concept.centre)
     moved: Matrix = np.outer(*gaps) * (a.rows.weight * b.rows.weight / (a.rows.weight + b.rows.weight))
     return moved
+
+
+def _within(cross: Matrix, left: CrossMoments, former: CrossMoments) -> Matrix:
+    """Return what a removal leaves, where rounding of the former moments took a correlation beyond 1 with it at 1."""
+    most, added = _sizes(left), REMOVAL_TOLERANCE[former.rows.precision] * _sizes(former)
+    return np.where(np.abs(cross) <= most + added, np.clip(cross, -most, most), cross)
+
+
+def _sizes(m: CrossMoments) -> Matrix:
+    """Return the largest cross scatter (d, k) that the variances allow."""
+    x, z = (np.sqrt(np.maximum(part.variance, 0.0) * part.weight) for part in (m.rows, m.concept))
+    return np.outer(x, z)
 
 
 def _joint(X: Rows, Z: Matrix, rows: NDArray[np.intp], w: Vector | None) -> Matrix:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from repsurgery.errors import DataError, LedgerError
@@ -50,8 +50,16 @@ class Ledger:
 
     parts: tuple[Part, ...] = ()
     removed: tuple[Part, ...] = ()
+    # the parts once more, grown with them: a stream of thousands of additions looks each of them up
+    _held: frozenset[Part] = field(default=frozenset(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self._held:
+            object.__setattr__(self, "_held", frozenset(self.parts))
 
     def __add__(self, other: "Ledger") -> "Ledger":
+        if not (self.removed or other.removed):
+            return Ledger(self.parts + other.parts, (), self._held | other._held)
         return _settled(self.parts + other.parts, self.removed + other.removed)
 
     def __sub__(self, other: "Ledger") -> "Ledger":
@@ -73,8 +81,7 @@ class Ledger:
 
     def shared(self, other: "Ledger") -> tuple[Part, ...]:
         """Return the parts that ``other`` holds, too."""
-        held = set(self.parts)
-        return tuple(dict.fromkeys(part for part in other.parts if part in held))
+        return tuple(dict.fromkeys(part for part in other.parts if part in self._held))
 
     def require_total(self, count: int, weight: float) -> None:
         """Raise `LedgerError` unless the parts add up to ``count`` rows of this weight."""

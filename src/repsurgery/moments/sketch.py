@@ -230,7 +230,7 @@ class Sketch:
             return "it holds numbers that no rows can have"
         if m.dim != self.dim:
             return f"they have {m.dim} columns, the sketch {self.dim}"
-        if m.count != self.count or not np.isclose(m.weight, self.weight, rtol=1e-11, atol=0):
+        if m.count != self.count or not abs(m.weight - self.weight) <= 1e-11 * self.weight:
             return f"they state {m.count} rows of weight {m.weight:.12g}, the sketch {self.count} of {self.weight:.12g}"
         if not self.count:
             return ""
@@ -263,11 +263,11 @@ class Sketch:
     def _of_groups(self, m: "Moments") -> str:
         alone = (self.weight, self.weight)
         stated = alone if m.groups is None else (m.groups.count, m.groups.squares)
-        if np.allclose(stated, self.groups or alone, rtol=1e-9, atol=0):
+        counted = self.groups or alone
+        if all(abs(a - b) <= 1e-9 * abs(b) for a, b in zip(stated, counted, strict=True)):
             return ""
         return (
-            f"the number of groups and the sum of their squared sizes are {stated}, and the sketch counted "
-            f"{self.groups or alone}"
+            f"the number of groups and the sum of their squared sizes are {stated}, and the sketch counted {counted}"
         )
 
 
@@ -289,7 +289,7 @@ def _worst(gap: Vector, allowed: Vector) -> int | None:
     over = ~(gap <= allowed)  # also true for NaN
     if not over.any():
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return int(np.argmax(np.where(over, np.nan_to_num(gap / allowed, nan=np.inf), -1.0)))
 
 
@@ -346,7 +346,7 @@ class SketchSum:
     def sketch(self, groups: tuple[float, float] | None = None) -> Sketch:
         """Return the sketch of all rows added so far, which ends the sum; ``groups`` are those of all these rows."""
         self._close()
-        whole = reduce(Sketch.__add__, self._done, Sketch.empty(len(self._V)))
+        whole = reduce(Sketch.__add__, self._done or [Sketch.empty(len(self._V))])
         if not whole.possible:
             raise DataError("The squares of these values exceed float64. Divide X by a constant and fit again.")
-        return whole.with_groups(groups)
+        return whole if groups is None else whole.with_groups(groups)

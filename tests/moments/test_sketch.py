@@ -1,0 +1,308 @@
+"""The sketch names what was changed on one path; what reaches both paths is the ledger's to name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import repsurgery as rs
+from repsurgery.errors import FileFormatError, LedgerError, ShapeError, SketchError
+from repsurgery.files import Contents, read_file, write_file
+from repsurgery.moments import CrossMoments
+from repsurgery.moments.sketch import DIRECTIONS, VERSION, Sketch, directions
+from repsurgery.moments.stream import stream_moments
+from tests.oracles import two_pass
+from tests.strategies import EPS, structured, structured_rows
+
+FILES = Path(__file__).parent / "files"
+SMALL = 1e-6
+"""The smallest change that must be named, as a share of the trace."""
+KINDS = ("sparse", "zero", "counts", "constant", "normal", "same", "tied", "far", "huge", "sum")
+
+
+def rows(n, seed=0):
+    return structured(seed, n, KINDS)
+
+
+def spread(m, change):
+    """Return the moments with another scatter, or with the factor of it, and with the sketch as it was."""
+    S = change(m.scatter.copy())
+    if m.factor is None:
+        return replace(m, dense=S)
+    values, vectors = np.linalg.eigh(S)
+    top = np.argsort(values)[max(len(values) - len(m.factor), 0) :]
+    return replace(m, factor=np.sqrt(np.maximum(values[top], 0))[:, None] * vectors[:, top].T)
+
+
+def entry(j, k, share):
+    def change(S):
+        S[j, k] += share * np.trace(S)
+        S[k, j] = S[j, k]
+        return S
+
+    return change
+
+
+def halved_between(S):
+    """Halve the covariances between two sets of columns; every variance stays."""
+    S[:5, 5:] /= 2
+    S[5:, :5] /= 2
+    return S
+
+
+def swapped(S):
+    """Swap two variances; the trace stays."""
+    S[4, 4], S[6, 6] = S[6, 6], S[4, 4]
+    return S
+
+
+def moved(m, share):
+    mean = m.mean.copy()
+    mean[4] += share * np.sqrt(m.trace)
+    return replace(m, mean=mean)
+
+
+CORRUPTIONS = {
+    "the scatter halved": lambda m: spread(m, lambda S: S / 2),
+    "the scatter a millionth too large": lambda m: spread(m, lambda S: S * (1 + SMALL)),
+    "a millionth of the trace added to one variance": lambda m: spread(m, entry(4, 4, SMALL)),
+    "a millionth of the trace added between two columns": lambda m: spread(m, entry(4, 6, SMALL)),
+    "covariances between two sets of columns halved": lambda m: spread(m, halved_between),
+    "two variances swapped": lambda m: spread(m, swapped),
+    "the mean moved by a millionth of the spread": lambda m: moved(m, SMALL),
+    "the weight a millionth too large": lambda m: replace(m, weight=m.weight * (1 + SMALL)),
+    "a row more": lambda m: replace(m, count=m.count + 1),
+    "the residue of the mean replaced": lambda m: replace(m, residue=np.full(m.dim, 1e-3)),
+    "a row less in the factor": lambda m: (
+        spread(m, lambda S: S * 0.99) if m.factor is None else replace(m, factor=m.factor[:-3])
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [8, 400], ids=["factor", "dense"])
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_sketch_names_every_corruption_of_one_path(name, n):
+    m = rs.Moments.of(rows(n))
+    m.check_sketch()
+    changed = CORRUPTIONS[name](m)
+    with pytest.raises(SketchError, match="disagree with the sketch") as raised:
+        changed.check_sketch()
+    assert "Count the rows again" in str(raised.value)
+    with pytest.raises(SketchError, match="class 'a'"):
+        rs.MiMiC(source="a", target="b").fit_moments(
+            rs.ClassMoments({"a": changed, "b": rs.Moments.of(rows(400, seed=1))})
+        )
+
+
+def test_the_sketch_cannot_see_what_reaches_both_paths():
+    X = rows(60)
+    twice = rs.Moments.of(np.vstack([X, X[:20]]))
+    twice.check_sketch()  # rows that were counted twice are in the scatter and in the sketch
+
+
+def test_variances_of_small_columns_are_checked_one_by_one():
+    # beside a column of scale 1e8 a halved covariance elsewhere is rounding along every direction
+    X = structured(0, 300, ("huge", "normal", "sparse", "counts"))
+    m = rs.Moments.of(X)
+
+    def halve(S):
+        S[1:, 1:] /= 2
+        return S
+
+    changed = spread(m, halve)
+    V = directions(4)
+    along = [np.einsum("jk,jk->k", V, k.scatter @ V) for k in (m, changed)]
+    assert_allclose(along[0], along[1], rtol=1e-11)
+    with pytest.raises(SketchError, match="the sum of squares of column [123] "):
+        changed.check_sketch()
+
+
+def test_a_file_whose_scatter_was_changed_with_its_digest_made_right_is_refused_by_the_sketch(tmp_path):
+    for name, m in {
+        "moments": rs.Moments.of(rows(50)),
+        "class-moments": rs.ClassMoments.of(rows(50), [0, 1] * 25),
+    }.items():
+        rs.save(m, tmp_path / name)
+        contents = read_file(tmp_path / name, kind=name)
+        arrays = {**contents.arrays, "0.dense": contents.arrays["0.dense"] * (1 + SMALL)}
+        write_file(
+            tmp_path / name, Contents(contents.kind, contents.header, arrays)
+        )  # the digest is that of the arrays
+        with pytest.raises(FileFormatError, match="the sketch"):
+            rs.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("change", ["squares", "bound", "mean"])
+def test_a_truncated_sketch_is_refused(tmp_path, change):
+    rs.save(rs.Moments.of(rows(50)), tmp_path / "m")
+    contents = read_file(tmp_path / "m")
+    key = f"0.sketch.{change}"
+    for arrays in (
+        {**contents.arrays, key: contents.arrays[key][:-1]},
+        {name: array for name, array in contents.arrays.items() if name != key},
+    ):
+        write_file(tmp_path / "m", Contents(contents.kind, contents.header, arrays))
+        with pytest.raises(FileFormatError, match="sketch of 1?[0-9] columns needs a float64 array"):
+            rs.load(tmp_path / "m")
+
+
+def test_a_sketch_of_infinite_bounds_does_not_pass_everything(tmp_path):
+    m = rs.Moments.of(rows(50))
+    loose = replace(m.sketch, bound=np.full(m.dim, np.inf))
+    with pytest.raises(SketchError, match="numbers that no rows can have"):
+        replace(m, dense=m.dense * 2, sketch=loose).check_sketch()
+
+
+def test_directions_of_another_version_are_refused_with_the_remedy(tmp_path):
+    m, other = rs.Moments.of(rows(50)), rs.Moments.of(rows(50, seed=1))
+    newer = replace(m, sketch=replace(m.sketch, version=VERSION + 1))
+    with pytest.raises(SketchError, match="version of repsurgery"):
+        newer.check_sketch()
+    with pytest.raises(SketchError, match="Count the rows of both again"):
+        newer + other
+    rs.save(m, tmp_path / "m")
+    contents = read_file(tmp_path / "m")
+    header = {"classes": [{**c, "sketch": {**c["sketch"], "version": VERSION + 1}} for c in contents.header["classes"]]}
+    write_file(tmp_path / "m", Contents(contents.kind, header, contents.arrays))
+    with pytest.raises(FileFormatError, match="directions of version 2"):
+        rs.load(tmp_path / "m")
+
+
+def test_parts_of_different_width_are_refused():
+    wide, narrow = rs.Moments.of(rows(30)), rs.Moments.of(rows(30)[:, :4])
+    with pytest.raises(ShapeError):
+        wide + narrow
+    with pytest.raises(SketchError, match="10 columns .* one of 4 columns"):
+        wide.sketch + narrow.sketch
+
+
+@pytest.mark.parametrize("name", ["class-moments", "cross-moments", "mimic", "leace"])
+def test_files_of_version_0_1_load_and_say_that_they_carry_no_sketch(name):
+    value = rs.load(FILES / f"{name}-0.1.safetensors")
+    if name in ("mimic", "leace"):
+        assert value.certificate_.measured_on == "moments"
+        assert value.certificate_.held_out is None
+        value = value.moments_
+    assert "of version 0.1; nothing independent checks them" in " ".join(repr(value).split())
+    value.check_sketch()  # nothing to compare
+    if name == "class-moments":
+        assert all(m.sketch is None and m.ledger is None for m in value.values())
+        rs.MiMiC(source="a", target="b").fit_moments(value)
+        sums = value + rs.ClassMoments.of(np.eye(4, 3), ["a", "a", "b", "b"])
+        assert all(m.sketch is None for m in sums.values())  # half a sketch would be none
+
+
+def test_derived_moments_carry_no_sketch():
+    from repsurgery.certificates.from_moments import pushforward
+
+    m = rs.Moments.of(rows(50))
+    image, _ = pushforward(m, rs.Diagonal(np.linspace(1, 2, m.dim), np.zeros(m.dim)))
+    assert image.sketch is None
+    assert image.ledger is None
+    assert m.derived(mean=m.mean + 1).sketch is None
+
+
+def test_the_directions_never_change():
+    # the first numbers of version 1: a file written by one release is checked by the next
+    assert_allclose(directions(3)[0], FIRST, rtol=1e-15)
+    assert directions(3).shape == (3, DIRECTIONS)
+    V = directions(4096)
+    assert abs(V.mean()) < 4 / np.sqrt(V.size)
+    assert abs(V.var() - 1) < 4 * np.sqrt(2 / V.size)
+    assert np.abs(np.corrcoef(V.T) - np.eye(DIRECTIONS)).max() < 4 / np.sqrt(len(V))
+
+
+FIRST = [-1.2842593529075388, 1.5030636433565856, -0.15100321364319244, 0.1659008990148002]
+
+
+@given(structured_rows())
+def test_a_sketch_is_counted_from_the_rows_alone(data):
+    counted = slice(None) if data.w is None else data.w > 0
+    X, w = data.X[counted].astype(np.float64), None if data.w is None else data.w[counted]
+    sketch = Sketch.of(X, sample_weight=w)
+    mean, scatter = two_pass(X, w)
+    V = directions(X.shape[1])
+    size = np.diagonal(scatter)
+    tolerance = 32 * (len(X) + X.shape[1]) * EPS
+    assert sketch.count == len(X)
+    assert (np.abs(sketch.squares[: sketch.dim] - size) <= tolerance * size).all()
+    along = np.einsum("jk,jk->k", V, scatter @ V)
+    assert (np.abs(sketch.squares[sketch.dim :] - along) <= tolerance * (len(size) * np.square(V).T @ size)).all()
+    assert_allclose(sketch.mean + sketch.residue, mean, rtol=4 * EPS, atol=tolerance * np.sqrt(size.max(initial=0.0)))
+
+
+@given(structured_rows(min_rows=2, max_rows=24), st.data())
+def test_no_valid_sum_or_removal_is_refused(data, draw):
+    order = np.random.default_rng(len(data.X)).permutation(len(data.X))
+    cut = draw.draw(st.integers(1, len(order)))
+    whole = rs.Moments.of(data.X, sample_weight=data.w)
+    part = order[:cut]
+    if data.w is not None and not data.w[part].any():
+        return
+    removed = rs.Moments.of(data.X[part], sample_weight=None if data.w is None else data.w[part])
+    left = whole - removed
+    for m in (left, left + removed, left + removed - removed):
+        m.check_sketch()
+
+
+def test_after_many_removals_rounding_is_not_taken_for_an_error():
+    # what is left is a millionth of what was removed, and as inexact as that was
+    rng = np.random.default_rng(0)
+    m = rs.Moments.of(1e-3 * rng.normal(size=(50, 6)))
+    for seed in range(20):
+        big = rs.Moments.of(np.random.default_rng(seed + 1).normal(size=(80, 6)))
+        m = m + big - big
+    m.check_sketch()
+    lost = np.abs(m.sketch.squares[:6] - np.diagonal(m.scatter)).max() / m.trace
+    assert lost > 1e-13  # relative to what is left, a fixed tolerance of rounding would have to grow
+    with pytest.raises(SketchError):
+        replace(m, dense=m.dense + 1e-6 * m.sketch.bound.max() * np.eye(6)).check_sketch()
+
+
+@given(structured_rows(classes=2, min_rows=2), st.integers(1, 9))
+def test_streams_and_groups_carry_a_sketch(data, size):
+    batches = [(data.X[i : i + size], data.z[i : i + size]) for i in range(0, len(data.X), size)]
+    for m in stream_moments(batches).values():
+        assert m.sketch.count == m.count
+        m.check_sketch()
+    if data.groups is not None:
+        for m in rs.ClassMoments.of(data.X, data.z, sample_weight=data.w, groups=data.groups).values():
+            m.check_sketch()
+            if m.groups is not None and 1 < m.groups.count < m.count:
+                wrong = replace(m.groups, squares=m.groups.squares * (1 - 1e-6) + 1e-6 * m.weight**2)
+                with pytest.raises(SketchError, match="groups"):
+                    replace(m, groups=wrong).check_sketch()
+
+
+@given(structured_rows(min_rows=3, grouped=False), st.integers(0, 2**32 - 1))
+def test_the_joint_sketch_sees_a_changed_cross_scatter(data, seed):
+    n = len(data.X)
+    Z = structured(seed, n, ("normal", "counts"))
+    joint = CrossMoments.of(data.X, Z, sample_weight=data.w)
+    joint.check_sketch()
+    sizes = np.sqrt(np.outer(joint.rows.variance, joint.concept.variance)) * joint.rows.weight
+    j, k = np.unravel_index(np.argmax(sizes), sizes.shape)
+    cross = joint.cross.copy()
+    step = 1e-4 * sizes[j, k]
+    cross[j, k] += -step if cross[j, k] > 0 else step  # towards zero, so that no correlation exceeds 1
+    if step > 0:
+        with pytest.raises(SketchError, match="cross scatter disagrees"):
+            replace(joint, cross=cross).check_sketch()
+    cut = n // 2
+    parts = [(data.X[i], Z[i], None if data.w is None else data.w[i]) for i in (slice(0, cut), slice(cut, None))]
+    if all(w is None or w.any() for _, _, w in parts):
+        a, b = (CrossMoments.of(x, z, sample_weight=w) for x, z, w in parts)
+        if not a.rows.ledger.shared(b.rows.ledger):
+            (a + b).check_sketch()
+            (a + b - b).check_sketch()
+
+
+def test_a_ledger_that_does_not_add_up_is_refused():
+    m = rs.Moments.of(rows(50))
+    part = m.ledger.parts[0]
+    with pytest.raises(LedgerError, match="the 1 parts? in their ledger hold"):
+        replace(m, ledger=replace(m.ledger, parts=(replace(part, rows=49),))).check_sketch()
