@@ -67,21 +67,22 @@ def remove_mean(wa: float, a: Centre, wb: float, b: Centre) -> Centre:
     return moved(a, gap_between(b, a) * (wb / (wa - wb)))
 
 
-def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *, rounding: float) -> Matrix | None:
+def downdate_scatter(
+    Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *, former: Vector, rounding: float
+) -> Matrix | None:
     """Return the scatter of the remaining rows, or None where it would not be positive semi-definite.
 
     ``gap`` is the difference of the means of the remaining rows and of b; ``w`` and ``wb`` are their weights;
-    ``rounding`` is a `REMOVAL_TOLERANCE`.
+    ``former`` (d,) are the sums of squares that rounding is proportional to, and ``rounding`` is a `REMOVAL_TOLERANCE`.
     """
     v = gap * np.sqrt(w * wb / (w + wb))
     S = _add_outer(Sa - Sb, v, -1.0)
     floor = rounding * len(v)
-    scale = np.sqrt(np.maximum(np.diagonal(Sa), 0.0))
-    varies = scale > 0
-    if np.diagonal(S)[~varies].min(initial=0.0) < -floor * max(np.trace(Sa), 0.0):
+    varies = former > 0
+    if np.diagonal(S)[~varies].min(initial=0.0) < -floor * former.sum():
         return None
     # in units of the former variances, so that rows that were never added show in small columns, too
-    units = scale[varies]
+    units = np.sqrt(former[varies])
     correlation = S[np.ix_(varies, varies)] / units / units[:, None]
     lowest = linalg.eigvalsh(correlation, subset_by_index=[0, 0], check_finite=False)[0] if len(units) else 0.0
     if lowest < -floor * len(units):
@@ -94,9 +95,9 @@ def downdate_scatter(Sa: Matrix, Sb: Matrix, gap: Vector, w: float, wb: float, *
 def factor_of_scatter(S: Matrix, former: Vector, *, rows: int) -> Matrix:
     """Return the triangular factor of what is left of a scatter (d, d), of rank ``rows`` at most; the rest is rounding.
 
-    Rounding is proportional to the former diagonal (d,), so columns are compared in its units.
+    Rounding is proportional to the former sums of squares (d,), so columns are compared in their units.
     """
-    scale = np.sqrt(np.maximum(former, 0.0))
+    scale = np.sqrt(former)
     unit = np.where(scale == 0, 1.0, scale)
     values, vectors = linalg.eigh(S / unit / unit[:, None], driver="evd", check_finite=False)
     keep = slice(max(len(values) - rows, 0), None)
@@ -104,17 +105,17 @@ def factor_of_scatter(S: Matrix, former: Vector, *, rows: int) -> Matrix:
 
 
 def downdate_factor(
-    Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int, rounding: float
+    Ra: Matrix, Rb: Matrix, gap: Vector, w: float, wb: float, *, rows: int, former: Vector, rounding: float
 ) -> Matrix | None:
     """Return the same as a factor, computed on the row space of Ra; the result has at most ``rows`` rows.
 
     Columns are brought to one scale first, so that the smallest lose no more digits than the largest.
     """
     v = gap * np.sqrt(w * wb / (w + wb))
-    scale = np.sqrt(np.square(Ra).sum(axis=0))
+    scale = np.sqrt(former)
     removed = np.vstack([Rb, v])
     constant = scale == 0
-    if np.square(removed[:, constant]).sum() > rounding * len(v) * np.square(Ra).sum():
+    if np.square(removed[:, constant]).sum() > rounding * len(v) * former.sum():
         return None
     removed[:, constant] = 0.0
     unit = np.where(constant, 1.0, scale)
@@ -122,7 +123,7 @@ def downdate_factor(
     Q = linalg.qr(Ra.T, mode="economic", check_finite=False)[0]
     inside = removed @ Q
     a = Ra @ Q
-    floor = rounding * len(v) * np.square(Ra).sum()
+    floor = rounding * len(v) * (len(v) - constant.sum())
     if np.square(removed - inside @ Q.T).sum() > floor:
         return None
     values, vectors = linalg.eigh(a.T @ a - inside.T @ inside, check_finite=False)
