@@ -1,0 +1,1 @@
+"""The published tests of two peers against this library; run ``python -m benchmarks.published_tests``."""
