@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory import ONE_THREAD
+
 RESULT = Path(__file__).parent / "results" / "checked_fit.json"
 ROWS, FEW, D = 40_000, 200, 768
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 def tasks() -> dict[str, Callable[[], Any]]:

@@ -1,4 +1,4 @@
-"""Data of two kinds: concepts with bounded condition numbers, whose tolerances are tight, and rows of real structure."""
+"""Concepts with bounded condition numbers, whose tolerances are tight, and rows with the structure of real ones."""
 
 from typing import NamedTuple
 
@@ -107,7 +107,7 @@ class Structured(NamedTuple):
 
 
 def structured(seed, n, kinds, *, dtype=np.float64, repeat=False):
-    """Return rows (n, d) whose columns are of the given kinds, in this order; with ``repeat``, some rows occur twice."""
+    """Return rows (n, d) whose columns are of the given kinds; with ``repeat``, some rows occur more than once."""
     rng = np.random.default_rng(seed)
     columns = []
     for kind in kinds:

@@ -117,7 +117,7 @@ def test_variances_of_small_columns_are_checked_one_by_one():
     V = directions(4)
     along = [np.einsum("jk,jk->k", V, k.scatter @ V) for k in (m, changed)]
     assert_allclose(along[0], along[1], rtol=1e-11)
-    with pytest.raises(SketchError, match="the sum of squares of column [123] "):
+    with pytest.raises(SketchError, match=r"the sum of squares of column [123] "):
         changed.check_sketch()
 
 
@@ -146,7 +146,7 @@ def test_a_truncated_sketch_is_refused(tmp_path, change):
         {name: array for name, array in contents.arrays.items() if name != key},
     ):
         write_file(tmp_path / "m", Contents(contents.kind, contents.header, arrays))
-        with pytest.raises(FileFormatError, match="sketch of 1?[0-9] columns needs a float64 array"):
+        with pytest.raises(FileFormatError, match=r"sketch of 1?[0-9] columns needs a float64 array"):
             rs.load(tmp_path / "m")
 
 
@@ -176,7 +176,7 @@ def test_parts_of_different_width_are_refused():
     wide, narrow = rs.Moments.of(rows(30)), rs.Moments.of(rows(30)[:, :4])
     with pytest.raises(ShapeError):
         wide + narrow
-    with pytest.raises(SketchError, match="10 columns .* one of 4 columns"):
+    with pytest.raises(SketchError, match=r"10 columns .* one of 4 columns"):
         wide.sketch + narrow.sketch
 
 
@@ -304,5 +304,5 @@ def test_the_joint_sketch_sees_a_changed_cross_scatter(data, seed):
 def test_a_ledger_that_does_not_add_up_is_refused():
     m = rs.Moments.of(rows(50))
     part = m.ledger.parts[0]
-    with pytest.raises(LedgerError, match="the 1 parts? in their ledger hold"):
+    with pytest.raises(LedgerError, match=r"the 1 parts? in their ledger hold"):
         replace(m, ledger=replace(m.ledger, parts=(replace(part, rows=49),))).check_sketch()

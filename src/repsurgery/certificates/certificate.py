@@ -119,6 +119,12 @@ class PairRecord(Measures):
     measured_source: int | None = None
     measured_target: int | None = None
 
+    @property
+    def steered_one_by_one(self) -> list[tuple[int, bool]]:
+        """How many rows of source and target were steered one by one, and whether these are all."""
+        pairs = (self.measured_source, self.rows_source), (self.measured_target, self.rows_target)
+        return [(steered, steered == rows) for steered, rows in pairs if steered is not None]
+
     def _card(self) -> Card:
         return pair_card(self)
 

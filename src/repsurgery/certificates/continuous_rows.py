@@ -17,6 +17,7 @@ from repsurgery.certificates.class_rows import ClassRows
 from repsurgery.certificates.continuous import ContinuousCertificate, issue_continuous
 from repsurgery.certificates.findings import FEWEST_ROWS, LEVEL, Finding, finding_of
 from repsurgery.certificates.from_moments import Method
+from repsurgery.certificates.on_rows import columns_on_rows
 from repsurgery.concepts import check_continuous
 from repsurgery.errors import CertificateError, DataError, LabelError
 from repsurgery.moments import CrossMoments
@@ -50,7 +51,7 @@ def certify_continuous(
     (m,) = steering.maps.values()
     method = Method(issued.method, (), "all", issued.shrinkage, issued.ridge)
     new = issue_continuous(method, CrossMoments.of(rows, concept, groups=groups), m, issued.optimal_cost)
-    return replace(new, data="given rows", digest=issued.digest)
+    return replace(columns_on_rows(new, m, rows, concept, None), data="given rows", digest=issued.digest)
 
 
 def verify_columns(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from repsurgery.cards import Card, Shown
+from repsurgery.certificates.certificate import MeasuredOn
 from repsurgery.certificates.shown import effect_card
 from repsurgery.errors import DataError
 from repsurgery.fields import check_fields
@@ -54,6 +55,11 @@ class EffectCertificate(Shown):
     damping: float
     added_shift: bool = False
     digest: str = ""
+
+    @property
+    def measured_on(self) -> MeasuredOn:
+        """The slopes follow from moments: mean gradients, and the Fisher matrix."""
+        return "moments"
 
     @property
     def held_out(self) -> None:

@@ -17,6 +17,7 @@ from repsurgery.certificates.continuous_rows import certify_continuous
 from repsurgery.certificates.effect import EffectCertificate
 from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.certificates.kinds import AnyCertificate
+from repsurgery.certificates.on_rows import measured_on_rows
 from repsurgery.errors import DataError, LabelError, SurgeryError
 from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
 from repsurgery.moments import ClassMoments, Moments
@@ -26,6 +27,7 @@ from repsurgery.moments.closed_forms import (
     mean_gap,
     neighbour_bias_of_distinct_rows,
 )
+from repsurgery.moments.shrinkage import FitRows
 
 __all__ = ["Certified", "certify", "checked_rows", "logistic_probe", "prior_entropy", "reissued"]
 
@@ -162,7 +164,10 @@ def reissued(steering: Certified, X: Rows, z: NDArray[Any], groups: NDArray[np.i
         )
         for label, record in old.by_source.items()
     }
-    new = issue(method, ClassMoments.of(X, z, groups=groups), solutions)
+    moments = ClassMoments.of(X, z, groups=groups)
+    codes = np.array([moments.labels.index(label) for label in z.tolist()])
+    new = issue(method, moments, solutions)
+    new = measured_on_rows(new, steering.maps, FitRows(X, codes, moments.labels, None, groups), moments, most=len(X))
     records = {}
     for label, record in new.by_source.items():
         fitted = old.by_source[label]

@@ -17,6 +17,8 @@ __all__ = [
     "continuous_card",
     "effect_card",
     "finding_card",
+    "left_out",
+    "measured_on",
     "outcome_card",
     "pair_card",
     "verdict",
@@ -36,7 +38,7 @@ def verdict(certificate: "Certificate") -> str:
     """Return in plain words what a map does with the classes that it was made for."""
     if not certificate.claims:
         return "The method claims nothing of this map; the figures are measurements."
-    on = "On the data it was fitted on" if certificate.data == "fitting moments" else "On the given rows"
+    on = _on(certificate)
     claims = list(certificate.claims)
     # equal means and traces imply equal expected distances to neighbours, so that naming them adds nothing
     named = [c for c in claims if c != "neighbours"] or claims
@@ -53,6 +55,8 @@ def verdict(certificate: "Certificate") -> str:
             f"Where the gate decides instead of labels, the gap between the means is {number(left)} (before: "
             f"{number(before)})."
         )
+    if certificate.held_out is not None:
+        parts.append(f"{left_out(certificate)}.")
     if not certificate.feasible:
         parts.append(
             "No map of this kind closes the gap between the covariances; "
@@ -61,6 +65,41 @@ def verdict(certificate: "Certificate") -> str:
     if certificate.gain > WIDE_GAIN:
         parts.append(f"Caution: some direction is stretched {certificate.gain:,.3g}-fold, and noise with it.")
     return " ".join(parts)
+
+
+def _on(certificate: "Certificate | ContinuousCertificate") -> str:
+    if certificate.data == "given rows":
+        return "On the given rows"
+    return "On the rows of the fit" if certificate.measured_on == "rows" else "On the moments that it was fitted from"
+
+
+def measured_on(certificate: "Certificate | ContinuousCertificate") -> str:
+    """Return in words which rows the figures of a certificate are about."""
+    given = certificate.data == "given rows"
+    if certificate.measured_on == "moments":
+        return f"the moments of the {'given' if given else 'fitted'} rows; no rows were at hand"
+    whose = "the given rows" if given else "the rows of the fit"
+    steered = [s for record in getattr(certificate, "by_source", {}).values() for s in record.steered_one_by_one]
+    if all(steered_all for _, steered_all in steered):
+        return f"{whose}, each of them"
+    fewest = min(number for number, steered_all in steered if not steered_all)
+    return (
+        f"the moments of {whose}, which all rows confirm along four directions and {fewest:,} rows of each larger "
+        "class one by one"
+    )
+
+
+def left_out(certificate: "Certificate") -> str:
+    """Return in words what is left of the gaps on rows left out of the fit."""
+    h = certificate.held_out
+    assert h is not None
+    figures = {"means": (h.mean_gap_before, h.mean_gap), "covariances": (h.covariance_gap_before, h.covariance_gap)}
+    gaps = []
+    for claim, (before, after) in figures.items():
+        if claim == "means" or claim in certificate.claims:
+            wider = ", wider than without steering" if claim in certificate.claims and after > before else ""
+            gaps.append(f"the gap between the {claim} goes from {number(before)} to {number(after)}{wider}")
+    return f"On rows left out of the fit ({h.folds} folds), {'; '.join(gaps)}"
 
 
 def _and(parts: list[str]) -> str:
@@ -109,6 +148,7 @@ def certificate_card(certificate: "Certificate") -> Card:
     facts.append(("cost", f"{number(c.cost)}{_least(c)}, mean squared displacement of {whose}"))
     facts.append(("gain", f"{number(c.gain)}, the largest factor by which a direction is stretched"))
     facts += _gated(c)
+    facts.append(("measured on", measured_on(c)))
     rows = sum(r.rows_source for r in records)
     facts.append(
         ("rows", f"{rows:,} steered" + ("" if c.target is None else f", {records[0].rows_target:,} of the target"))
@@ -256,7 +296,7 @@ def finding_card(finding: "Finding") -> Card:
 def continuous_card(certificate: "ContinuousCertificate") -> Card:
     """Return the card of the certificate of a continuous concept."""
     c = certificate
-    on = "On the data it was fitted on" if c.data == "fitting moments" else "On the given rows"
+    on = _on(c)
     worst = max(range(c.columns), key=lambda j: c.r2_after[j])
     what = "the concept" if c.columns == 1 else f"any of the {c.columns} columns of the concept"
     if c.r2_after[worst] <= CLOSED**2:
@@ -276,6 +316,11 @@ def continuous_card(certificate: "ContinuousCertificate") -> Card:
         facts.append(("…", f"and {count(c.columns - len(shown), 'more column')}"))
     facts.append(("cost", f"{number(c.cost)}{_least(c)}, mean squared displacement of all rows"))
     facts.append(("gain", f"{number(c.gain)}, the largest factor by which a direction is stretched"))
+    if c.held_out is not None:
+        h = c.held_out
+        folds = [change(h.r2_before[j], h.r2_after[j]) for j in shown]
+        facts.append(("R² on rows left out", f"{listed(folds)}, in {h.folds} folds"))
+    facts.append(("measured on", measured_on(c)))
     facts.append(("rows", f"{c.rows:,}, worth {c.effective_rows:,.1f} independent ones"))
     facts.append(("shrinkage", c.shrinkage))
     facts.append(("digest", f"{c.digest[:16]}…" if c.digest else "none yet"))

@@ -1,8 +1,8 @@
 """Gaps of a population, from samples of it: the squared gap of the samples minus what their sampling error adds to it.
 
 Rows x_i of weight share p_i have the mean x̄ = Σ p_i x_i, whose squared error is estimated by
-n/(n − 1) Σ p_i² ‖x_i − x̄‖²; the same holds for the covariance, a mean of (x_i − x̄)(x_i − x̄)ᵀ, and for its trace. Rows of
-one group are summed first, so that only groups need be independent.
+n/(n − 1) Σ p_i² ‖x_i − x̄‖²; the same holds for the covariance, a mean of (x_i − x̄)(x_i − x̄)ᵀ, and for its trace.
+Rows of one group are summed first, so that only groups need be independent.
 """
 
 from dataclasses import dataclass

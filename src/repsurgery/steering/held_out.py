@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap
-from repsurgery.arrays import Label, Vector
+from repsurgery.arrays import Label, Vector, check_groups, check_labels
 from repsurgery.certificates.certificate import Certificate, HeldOut
 from repsurgery.certificates.continuous import ContinuousCertificate, HeldOutColumns
 from repsurgery.certificates.unbiased import Sample, SquaredGaps, squared_columns, squared_gaps
@@ -15,19 +16,23 @@ from repsurgery.errors import DataError, HeldOutWarning
 from repsurgery.linalg.whitening import Whitening
 from repsurgery.moments.shrinkage import FitRows
 
-__all__ = ["fold_of_rows", "held_out_columns", "held_out_gaps", "most_folds", "warn_of_held_out"]
+__all__ = ["fold_of_rows", "held_out_columns", "held_out_gaps", "usual_folds", "warn_of_held_out"]
 
 Maps = Mapping[Label | None, AffineMap]
 SEED = 0
+USUAL = 5
 FEWEST = 2
 """So many independent rows of a class must be in each fold, because one alone shows no sampling error."""
 
 
-def most_folds(rows: FitRows, wanted: int) -> int:
-    """Return at most ``wanted`` folds that the classes are large enough for; below 2 there are too few rows."""
-    units = _units(rows)
-    fewest = min(len(np.unique(units[_counted(rows, code)])) for code in range(len(rows.labels)))
-    return min(wanted, fewest // FEWEST)
+def usual_folds(z: Any, groups: Any, *, continuous: bool = False) -> int | None:
+    """Return five folds, or as many as the smallest class of labels (n,) is large enough for; None below two."""
+    labels, codes = (["all"], np.zeros(len(z), dtype=np.intp)) if continuous else check_labels(z, len(z))
+    units = np.arange(len(z)) if groups is None else check_groups(groups, len(z))
+    assert units is not None
+    fewest = min(len(np.unique(units[codes == code])) for code in range(len(labels)))
+    folds = min(USUAL, fewest // FEWEST)
+    return folds if folds >= 2 else None
 
 
 def fold_of_rows(rows: FitRows, folds: int) -> NDArray[np.intp]:
@@ -136,7 +141,7 @@ def warn_of_held_out(certificate: Certificate | ContinuousCertificate) -> None:
             f"{before:.2g} without steering, so that the map does harm to new rows. Add rows, or choose a shrinkage "
             "such as 'pooled' or 'oas'.",
             HeldOutWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.arrays import Label
+from repsurgery.arrays import Label, Rows
 from repsurgery.datasets.held_out import check_share
 from repsurgery.errors import ParameterError
 from repsurgery.files import digest_of
@@ -20,6 +20,7 @@ from repsurgery.moments.by_class import to_contents
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import IN_CHAT
 from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.held_out import usual_folds
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
 from repsurgery.workflows.prompts import read_texts
 from repsurgery.workflows.ratings import as_numbers, binned, require_classes, split_ratings
@@ -149,7 +150,7 @@ def fit_table(
         estimator = estimator.fit_moments(moments[site]).with_origin(origin)
     else:
         X, z, groups = read.rows(fitted)
-        estimator = estimator.fit(X, as_numbers(z.tolist()) if continuous else z, groups=groups).with_origin(origin)
+        estimator = _fitted(estimator, X, as_numbers(z.tolist()) if continuous else z, groups).with_origin(origin)
     if store_fisher:
         price = lm.price(
             network, tokenizer, fitted.texts, estimator, site=site, max_length=max_length, progress=progress
@@ -159,6 +160,17 @@ def fit_table(
     support = support_notes(estimator, "tokens" if pooling == "all" else "texts")
     said = (note,) if measured is None else measured.notes(len(fitted))
     return FitResult(estimator, measured, (*([in_chat] if in_chat else []), *support, *said))
+
+
+def _fitted(estimator: BaseSteering, X: Rows, z: Any, groups: Any) -> BaseSteering:
+    """Fit on rows, with the gaps on rows left out in the certificate where the classes are large enough for folds.
+
+    The folds are those of this fit alone, so that the estimator takes moments and further rows later.
+    """
+    if estimator.folds is not None:
+        return estimator.fit(X, z, groups=groups)
+    folds = usual_folds(z, groups, continuous=getattr(estimator, "concept_type", None) == "continuous")
+    return estimator.set_params(folds=folds).fit(X, z, groups=groups).set_params(folds=None)
 
 
 def fit_moments(

@@ -5,6 +5,7 @@ from typing import Any
 
 from repsurgery.certificates import ContinuousCertificate, EffectCertificate, PairRecord
 from repsurgery.certificates.kinds import AnyCertificate
+from repsurgery.certificates.shown import left_out, measured_on
 from repsurgery.studies.common.report.numbers import number, word
 from repsurgery.studies.common.report.tables import Column, Table, shown_label
 
@@ -57,11 +58,11 @@ def certificate_table(certificate: AnyCertificate, held_out: Any = None) -> Tabl
     erases = certificate.target is None
     arrows = [f"{shown_label(k)} → {'erased' if erases else shown_label(p.target)}" for k, p in pairs.items()]
     columns = [(p, False) for p in pairs.values()]
-    measured: str = certificate.data
+    measured = measured_on(certificate)
     if held_out is not None:
         arrows = [f"{arrow}, {rows}" for arrow in arrows for rows in ("fitted", "held out")]
         columns = [column for k, p in pairs.items() for column in ((p, False), (held_out.by_source[k], True))]
-        measured += " and on held-out rows"
+        measured += "; and on held-out rows"
     rows = (
         (name, *("–" if new and name in _OF_THE_MAP else text(p) for p, new in columns)) for name, text in _MEASURES
     )
@@ -72,6 +73,7 @@ def certificate_table(certificate: AnyCertificate, held_out: Any = None) -> Tabl
         + (f" ({certificate.ridge:g})" if certificate.ridge is not None else "")
         + (f" (alpha {word(certificate.alpha)})" if certificate.alpha is not None else "")
         + f"; digest {certificate.digest[:16]}…"
+        + ("" if certificate.held_out is None else f". {left_out(certificate)}")
     )
     return Table("Certificate", ("measure", *arrows), tuple(row for row in rows if set(row[1:]) != {"–"}), caption)
 
@@ -85,11 +87,17 @@ def _continuous_table(certificate: ContinuousCertificate, held_out: ContinuousCe
             for when in ("before", "after"):
                 figures = (number(getattr(c, f"{name}_{when}")[j]) for c in measured.values())
                 rows.append((f"{words}{of}, {when}", *figures))
+    if certificate.held_out is not None:
+        h = certificate.held_out
+        for j in range(certificate.columns):
+            figures = (f"{number(h.r2_before[j])} → {number(h.r2_after[j])}", *["–"] * (len(measured) - 1))
+            rows.append((f"linear probe R² on rows left out, column {j}, {h.folds} folds", *figures))
     rows += [("cost", *(number(c.cost) for c in measured.values()))]
     rows += [(name, number(value), *["–"] * (len(measured) - 1)) for name, value in _of_map(certificate)]
     caption = (
         f"{certificate.method} of a continuous concept claims that no linear probe predicts it better than its mean "
-        f"does; shrinkage {certificate.shrinkage}; digest {certificate.digest[:16]}…"
+        f"does. Measured on {measured_on(certificate)}; shrinkage {certificate.shrinkage}; "
+        f"digest {certificate.digest[:16]}…"
     )
     return Table("Certificate", ("measure", *measured), tuple(rows), caption)
 
