@@ -86,7 +86,7 @@ def test_a_wrong_statistic_is_named_by_the_sketch_and_by_the_rows(monkeypatch):
     monkeypatch.setattr(Sketch, "require_agreement", lambda *_, **__: None)
     wrong = quietly_fitted(rs.MiMiC(source=0, target=1), X, z)
     _, difference, _, norm = by_two_passes(wrong.transform(X, concept=z)[z == 0], X[z == 1])
-    assert difference / norm > 0.05
+    assert difference / norm > 0.01
     assert wrong.certificate_.covariance_gap == pytest.approx(difference / norm, rel=1e-6)
     # and the certificate of the moments alone does not, which is why rows are measured
     from_moments = rs.MiMiC(source=0, target=1).fit_moments(wrong.moments_).certificate_

@@ -81,8 +81,9 @@ class Sketch:
     Guarantees
     ----------
     It sees a change of scatter, factor, mean, weight or count alone, from a millionth of the trace on
-    (test_the_sketch_names_every_corruption_of_one_path). It sees nothing that reaches both counts, such as a shard that
-    was counted twice; for that there is the `Ledger`.
+    (test_the_sketch_names_every_corruption_of_one_path).
+    What reaches both counts it cannot see, such as a shard that was counted twice; for that there is the `Ledger`
+    (test_the_sketch_cannot_see_what_reaches_both_paths).
     """
 
     count: int
