@@ -10,7 +10,7 @@ from scipy.linalg import blas, qr
 from repsurgery.arrays import Matrix, Rows, Vector, require_finite, row_blocks
 from repsurgery.errors import DataError
 from repsurgery.linalg.spectrum import mirror_upper
-from repsurgery.moments.sketch import BLOCK_ROWS, Sketch, SketchSum
+from repsurgery.moments.sketch import BLOCK_ROWS, FLOAT32_ROWS, Sketch, SketchSum
 
 __all__ = [
     "Centre",
@@ -48,8 +48,8 @@ def scatter_of(
     pivot = pivot_of(X, rows, w)
     add = _Float32Products(d) if float32_products else _Float64Products(d)
     total, sketch = np.zeros(d), SketchSum(d)
-    for block in row_blocks(len(rows), d):
-        picked = rows[block]
+    for start in range(0, len(rows), len(add.buffer)):
+        picked = rows[start : start + len(add.buffer)]
         Z = add.buffer[: len(picked)]
         for part, raw, weights in float64_blocks(X, picked, w):
             np.subtract(raw, pivot, out=Z[part], casting="same_kind")
@@ -131,7 +131,8 @@ def without_mean(Z: Matrix, root: Vector) -> Matrix:
     u = root / np.linalg.norm(root)
     v = u.copy()
     v[-1] += 1.0 if u[-1] >= 0 else -1.0
-    return Z[:-1] - np.outer(v[:-1], (v @ Z) / abs(v[-1]))
+    reflected: Matrix = Z[:-1] - np.outer(v[:-1], (v @ Z) / abs(v[-1]))
+    return reflected
 
 
 def triangle(stack: Matrix) -> Matrix:
@@ -152,10 +153,12 @@ def pivot_of(X: Rows, rows: NDArray[np.intp], w: Vector | None = None) -> Vector
     first = X[rows[0]].astype(np.float64)
     blocks = iter(row_blocks(len(rows), X.shape[1]))
     if w is None:
-        pivot: Vector = first + np.subtract(X[rows[next(blocks)]], first, dtype=np.float64).mean(axis=0)
-        return pivot
-    total = sum(w[rows[block]] @ np.subtract(X[rows[block]], first, dtype=np.float64) for block in blocks)
-    return first + total / w[rows].sum()
+        shift: Vector = np.subtract(X[rows[next(blocks)]], first, dtype=np.float64).mean(axis=0)
+    else:
+        total = sum(w[rows[block]] @ np.subtract(X[rows[block]], first, dtype=np.float64) for block in blocks)
+        shift = total / w[rows].sum()
+    pivot: Vector = first + shift
+    return pivot
 
 
 def judged_dtype(X: Rows) -> str:
@@ -200,7 +203,7 @@ class _Float32Products:
     """Multiply blocks in float32, each column scaled by a power of two, and add the products in float64."""
 
     def __init__(self, d: int) -> None:
-        size = next(iter(row_blocks(2**62, d))).stop
+        size = min(next(iter(row_blocks(2**62, d))).stop, FLOAT32_ROWS)
         self.buffer = np.empty((size, d), dtype=np.float32)
         self._S = np.zeros((d, d), order="F")
         self._scale: Vector | None = None

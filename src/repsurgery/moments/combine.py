@@ -74,7 +74,7 @@ def removed(a: "Moments", b: "Moments") -> "Moments":
         )
     mean, residue = remove_mean(a.weight, a.centre, b.weight, b.centre)
     gap, weights = gap_between(b.centre, (mean, residue)), (weight, b.weight)
-    rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]]
+    rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]] * np.sqrt(a.weight / weight)
     former = np.maximum(a.variance * a.weight, 0.0)
     if a.sketch is not None:  # it remembers what was added and removed earlier
         former = np.maximum(former, a.sketch.bound)
@@ -84,7 +84,7 @@ def removed(a: "Moments", b: "Moments") -> "Moments":
     else:
         dense = downdate_scatter(a.scatter, b.scatter, gap, *weights, former=former, rounding=rounding)
         if dense is not None and count < a.dim:
-            dense, factor = None, factor_of_scatter(dense, former, rows=count - 1)
+            factor, dense = factor_of_scatter(dense, former, rows=count - 1), None
     if dense is None and factor is None:
         raise SurgeryError(
             "Removing these rows would leave a negative variance, so they were not all among the rows added. "

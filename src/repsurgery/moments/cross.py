@@ -90,12 +90,11 @@ class CrossMoments(Shown):
         rows = Moments.of_rows(X, counted, w, precision, codes)
         # the ledger of the rows names the parts; equal values of a concept are no sign of equal rows
         concept = replace(Moments.of_rows(Z, counted, w, "float64", codes), ledger=None)
-        cross = np.zeros((X.shape[1], Z.shape[1]))
-        for block in row_blocks(len(counted), X.shape[1]):
-            i = counted[block]
-            weighted = Z[i] - concept.mean if w is None else w[i, None] * (Z[i] - concept.mean)
-            cross += np.subtract(X[i], rows.mean, dtype=np.float64).T @ weighted
-        moments = cls(rows, concept, cross, _joint(X, Z, counted, w))
+        assert rows.sketch is not None and concept.sketch is not None
+        cross = _products(X, Z, counted, w, (rows.mean, concept.mean))
+        along = directions(X.shape[1]), directions(Z.shape[1])
+        joint = _products(X, Z, counted, w, (rows.sketch.mean, concept.sketch.mean), along=along)
+        moments = cls(rows, concept, cross, joint)
         moments.check_sketch()
         return moments
 
@@ -218,25 +217,36 @@ def _sizes(m: CrossMoments) -> Matrix:
     return np.outer(x, z)
 
 
-def _joint(X: Rows, Z: Matrix, rows: NDArray[np.intp], w: Vector | None) -> Matrix:
-    """Return Σ w (x − x̄)(uᵀ(z − z̄)) of every column and direction of the rows with these indices."""
-    (d, k), V = (X.shape[1], Z.shape[1]), directions(X.shape[1])
-    U = directions(k)
-    joint, total_x, total_z = np.zeros((d + DIRECTIONS, DIRECTIONS)), np.zeros(d), np.zeros(DIRECTIONS)
-    centre_x, centre_z = X[rows[0]].astype(np.float64), Z[rows[0]]
-    weight = 0.0
+def _products(
+    X: Rows,
+    Z: Matrix,
+    rows: NDArray[np.intp],
+    w: Vector | None,
+    centres: tuple[Vector, Vector],
+    *,
+    along: tuple[Matrix, Matrix] | None = None,
+) -> Matrix:
+    """Return Σ w (x − x̄)(z − z̄)ᵀ of the rows with these indices.
+
+    ``along`` are directions of both: then the result has every column of X and each of its directions as rows, and the
+    directions of Z as columns. ``centres`` are the means up to rounding, and what rounding took from them is corrected.
+    """
+    d = X.shape[1]
+    V, U = (np.empty((d, 0)), np.eye(Z.shape[1])) if along is None else along
+    weight, total = 0.0, np.zeros(U.shape[1])
+    products = np.zeros((d + V.shape[1], U.shape[1] + 1))
     for block in row_blocks(len(rows), d):
         i = rows[block]
         weights = np.ones(len(i)) if w is None else w[i]
-        x = np.subtract(X[i], centre_x, dtype=np.float64)
-        u = (Z[i] - centre_z) @ U
-        weighted = weights[:, None] * u
-        joint[:d] += x.T @ weighted
-        joint[d:] += (x @ V).T @ weighted
-        total_x += weights @ x
-        total_z += weights @ u
+        x = np.subtract(X[i], centres[0], dtype=np.float64)
+        z = weights[:, None] * ((Z[i] - centres[1]) @ U)
+        weighted = np.column_stack([z, weights])  # the last column gives the sums of the rows
+        products[:d] += x.T @ weighted
+        products[d:] += (x @ V).T @ weighted
+        total += z.sum(axis=0)
         weight += float(weights.sum())
-    return joint - np.outer(np.concatenate([total_x, total_x @ V]), total_z / weight)
+    corrected: Matrix = products[:, :-1] - np.outer(products[:, -1], total / max(weight, 1e-300))
+    return corrected
 
 
 def _added_joint(a: CrossMoments, b: CrossMoments) -> Matrix | None:

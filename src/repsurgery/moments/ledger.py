@@ -136,7 +136,8 @@ class Ledger:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Ledger":
         """Rebuild a ledger from `to_plain`; values that no part can have raise a `DataError`."""
-        return cls(*(tuple(_part(*entry) for entry in plain[name]) for name in ("parts", "removed")))
+        parts, removed = (tuple(_part(*entry) for entry in plain[name]) for name in ("parts", "removed"))
+        return cls(parts, removed)
 
 
 def _settled(parts: tuple[Part, ...], removed: tuple[Part, ...]) -> Ledger:

@@ -31,8 +31,14 @@ RUN_ROWS = 65_536
 
 Weighted rows have a centre for each block.
 """
-TOLERANCES = {"float64": 1e-11, "float32-products": 1e-5}
-"""The disagreement that is rounding, as a share of the sums of squares that were ever added or removed."""
+FLOAT32_ROWS = 1024
+"""So many rows are multiplied in float32 before the product is added in float64."""
+TOLERANCES = {"float64": 1e-11, "float32-products": (FLOAT32_ROWS + 4) * 2.0**-24}
+"""The disagreement that is rounding, as a share of the sums of squares that were ever added or removed.
+
+In float32 each addition may lose half a unit in the last place of the sum, and loses it in one direction where one row
+is far larger than all others, such as in a unit that fires once.
+"""
 
 
 @cache
@@ -71,8 +77,9 @@ class Sketch:
     squares : (d + 4,) array
         Σ w (x − mean)² of each column and along each direction.
     bound : (d,) array
-        The sums of squares that were ever added or removed, by column. Rounding is proportional to these: after most
-        rows were removed, what is left is less accurate than its size suggests.
+        The sums of squares that were ever added or removed, by column, those of a removal times √(w before / w left).
+        Rounding is proportional to these: after most rows were removed, what is left is less accurate than its size
+        suggests.
     groups : tuple of two floats, or None
         The number of groups and Σ m_g²; None where each row is its own group.
     version : int
@@ -164,14 +171,16 @@ class Sketch:
         if self.count <= other.count or weight <= 0:
             return Sketch.empty(self.dim)
         away = (self.mean - other.mean) + (self.residue - other.residue)
-        # the means of what remains and of what is removed are away · w_all / w_left apart
+        # the means of what remains and of what is removed are away · w_all / w_left apart, so that rounding of the two
+        # means counts √(w_all / w_left) times
+        magnified = np.sqrt(self.weight / weight)
         between = self._outer(away) * (self.weight * other.weight / weight)
         return Sketch(
             self.count - other.count,
             weight,
             *_stepped(self.mean, self.residue, away * (other.weight / weight)),
             self.squares - other.squares - between,
-            self.bound + other.bound,
+            (self.bound + other.bound) * magnified,
             self._groups_with(other, -1.0),
             self.version,
         )

@@ -170,7 +170,8 @@ def _fitted(estimator: BaseSteering, X: Rows, z: Any, groups: Any) -> BaseSteeri
     if estimator.folds is not None:
         return estimator.fit(X, z, groups=groups)
     folds = usual_folds(z, groups, continuous=getattr(estimator, "concept_type", None) == "continuous")
-    return estimator.set_params(folds=folds).fit(X, z, groups=groups).set_params(folds=None)
+    fitted: BaseSteering = estimator.set_params(folds=folds).fit(X, z, groups=groups).set_params(folds=None)
+    return fitted
 
 
 def fit_moments(

@@ -90,8 +90,9 @@ def _continuous_table(certificate: ContinuousCertificate, held_out: ContinuousCe
     if certificate.held_out is not None:
         h = certificate.held_out
         for j in range(certificate.columns):
-            figures = (f"{number(h.r2_before[j])} → {number(h.r2_after[j])}", *["–"] * (len(measured) - 1))
-            rows.append((f"linear probe R² on rows left out, column {j}, {h.folds} folds", *figures))
+            left = f"{number(h.r2_before[j])} → {number(h.r2_after[j])}"
+            words = f"linear probe R² on rows left out, column {j}, {h.folds} folds"
+            rows.append((words, left, *["–"] * (len(measured) - 1)))
     rows += [("cost", *(number(c.cost) for c in measured.values()))]
     rows += [(name, number(value), *["–"] * (len(measured) - 1)) for name, value in _of_map(certificate)]
     caption = (
