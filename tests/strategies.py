@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 EPS = float(np.finfo(np.float64).eps)
@@ -10,6 +11,11 @@ CONDITION = 1e3
 """Covariances drawn here have condition numbers of about this at most."""
 EXACT = 1e-9
 """Relative slack of an identity on such data: d · EPS · CONDITION² with d ≤ 12 is 3e-9; seen are 1e-13."""
+
+
+def share(part):
+    """Return settings with a share of the examples, for slow properties and for properties of every estimator."""
+    return settings(max_examples=max(int(settings().max_examples * part), 1))
 
 
 class Concept(NamedTuple):
