@@ -125,6 +125,10 @@ class FitRows:
         weights, groups = (None if part is None else part[picked] for part in (self.weights, self.groups))
         return FitRows(self.X[picked], self.codes[picked], self.labels, weights, groups)
 
+    def counted(self) -> "FitRows":
+        """Return the rows whose weight is not zero; the others may hold anything, NaN included."""
+        return self if self.weights is None else self.subset(self.weights > 0)
+
     def of(self, label: Label | None) -> Rows:
         """Return the rows of one class; of None, all rows."""
         rows: Rows = self.X if label is None else self.X[self.codes == self.labels.index(label)]
