@@ -103,6 +103,8 @@ def towards_pooled(moments: Moments, pooled: Moments, alpha: Alpha) -> Shrinkage
 
 def _towards_identity(alpha: float, moments: Moments) -> Shrinkage:
     """(1 − α) Σ + α (tr Σ / d) I."""
+    if 1.0 - alpha < 16 * np.finfo(np.float64).eps:  # the rounding of α = 1
+        alpha = 1.0
     return Shrinkage(1.0 - alpha, alpha * moments.trace / moments.dim)
 
 
