@@ -270,3 +270,24 @@ def test_wrong_neighbours_would_be_seen():
     found = metrics.nearest_neighbours(X, [0], 3)[0]
     worst = np.argsort(S[0, 1:])[:3] + 1
     assert np.abs(S[0, found] - S[0, worst]).max() > 0.1
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_probe_reads_rows_of_any_scale(scale):
+    X, z = structured(0, 60, ("counts", "normal", "constant")), np.repeat([0, 1], 30)
+    X[:, 1] += 3.0 * z
+    right = metrics.linear_probe_accuracy(X[::2], z[::2], X[1::2], z[1::2])
+    X[:, :2] *= scale
+    assert metrics.linear_probe_accuracy(X[::2], z[::2], X[1::2], z[1::2]) == right > 0.8
+    assert metrics.mlp_probe_accuracy(X, z, X, z) > 0.8
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e300])
+def test_weights_whose_squares_leave_float64_are_refused_with_the_remedy(weight):
+    w = np.ones(8)
+    w *= weight
+    with pytest.raises(DataError, match="Multiply all weights by one constant"):
+        metrics.accuracy([0, 1] * 4, [0, 1] * 4, sample_weight=w)
+    w[0] = 1.0  # beside a weight near 1, one that is very small does no harm
+    if weight < 1:
+        assert metrics.accuracy([0, 1] * 4, [0, 1] * 4, sample_weight=w) == 1

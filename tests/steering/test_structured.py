@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import repsurgery as rs
-from repsurgery.errors import LabelError, SurgeryWarning
+from repsurgery.errors import DataError, LabelError, SurgeryWarning
 from repsurgery.moments import CrossMoments
 from repsurgery.moments.stream import stream_moments
 from tests.estimators import ALL, EQUAL_MEANS
@@ -412,3 +412,20 @@ def test_the_natural_shift_costs_what_was_asked_and_no_other_has_a_greater_effec
     other = rng.normal(size=d)
     other *= np.sqrt(0.6 / (other @ fisher.matrix @ other))
     assert g @ other >= best * (1 + 256 * d * EPS * condition)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_gradients_whose_squares_leave_float64_are_refused_with_the_remedy(scale):
+    G, fisher = structured(0, 12, ("normal", "counts")) + 1, rs.Fisher(10, np.eye(2))
+    with pytest.raises(DataError, match="Multiply the credits by a constant"):
+        rs.NaturalSteering().fit(G * scale, fisher=fisher)
+    shift = rs.NaturalSteering().fit(G, fisher=fisher).map_.shift
+    assert_allclose(rs.NaturalSteering().fit(G * 1e90, fisher=fisher).map_.shift, shift, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+@pytest.mark.parametrize("weight", [1e-300, 1e300])
+def test_weights_beyond_squares_are_refused_with_the_remedy(estimator, weight):
+    X, z = structured(0, 20, ("normal", "counts", "sparse")), np.arange(20) % 2
+    with pytest.raises(DataError, match="Multiply all weights by one constant"):
+        estimator().fit(X, z, sample_weight=np.full(20, weight))
