@@ -215,9 +215,9 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
     smallest, largest = WEIGHTS
     if not smallest <= w.max() <= largest:
         raise DataError(
-            f"{caller} got sample_weight of at most {w.max():.3g}; squares of weights must fit into float64, so that the "
-            f"largest lies between {smallest:g} and {largest:g}. Multiply all weights by one constant that brings them "
-            "near 1."
+            f"{caller} got sample_weight of at most {w.max():.3g}; squares of weights must fit into float64, so the "
+            f"largest must lie between {smallest:g} and {largest:g}. Multiply all weights by one constant that brings "
+            "them near 1."
         )
     return w
 

@@ -226,7 +226,8 @@ def _require_squares(G: Rows) -> None:
     if largest and not smallest <= largest <= most:
         raise DataError(
             f"The gradients reach {largest:.3g}, and float64 holds their squares only between {smallest:g} and "
-            f"{most:g}. Multiply the credits by a constant that brings the gradients near 1; the shift does not depend on it."
+            f"{most:g}. Multiply the credits by a constant that brings the gradients near 1; the shift does not depend "
+            "on it."
         )
 
 
