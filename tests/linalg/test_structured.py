@@ -226,3 +226,44 @@ def test_mirroring_copies_every_entry(data, block):
     S = np.triu(data.X.astype(float).T @ data.X.astype(float))
     whole = mirror_upper(S.copy(), block=block)
     assert_array_equal(whole, np.triu(S) + np.triu(S, 1).T)
+
+
+@given(structured_rows(classes=2, min_rows=8, max_rows=40, max_d=5, kinds=("normal", "tiny", "huge", "zero", "sparse")))
+def test_a_wide_column_does_not_hide_the_covariance_of_a_narrow_one(data):
+    _, S0, _, S1 = pair(data)
+    d = len(S0)
+    live = (np.diagonal(S0) > 0) & (np.diagonal(S1) > 0)
+    if not live.any() or ((np.diagonal(S0) > 0) != (np.diagonal(S1) > 0)).any():
+        return
+    scale = np.sqrt([np.diagonal(S)[live] for S in (S0, S1)])
+    condition = max(
+        np.linalg.cond(S[np.ix_(live, live)] / u / u[:, None]) for S, u in zip((S0, S1), scale, strict=True)
+    )
+    tolerance = rank_tolerance("float64", d, from_scatter=True)
+    if condition * tolerance**2 * 1e4 > 1:
+        return  # some column depends on others
+    found = transport_matrix(S0.copy(), S1.copy(), (tolerance, tolerance))
+    assert (found.rank_source, found.rank_target, found.feasible) == (live.sum(), live.sum(), True)
+    W, u = found.weight.astype(np.longdouble), np.sqrt(np.diagonal(S1))
+    left = np.abs(W @ S0 @ W.T - S1)
+    assert (left <= 64 * d**2 * EPS * condition * np.outer(u, u) + np.finfo(float).tiny).all()
+    # it is still the cheapest map: its trace with the source is the fidelity
+    assert np.abs(np.trace(W @ S0) - found.fidelity) <= 64 * d**2 * EPS * condition * found.fidelity
+
+
+def test_the_map_of_columns_far_apart_agrees_with_120_digits():
+    rng = np.random.default_rng(0)
+    scale = np.exp2([0.0, 27.0, -3.0, 23.0, 1.0])  # powers of two, so that the covariances are symmetric to the bit
+    S0, S1 = (np.cov(rng.normal(size=(5, 20))) * scale * scale[:, None] for _ in range(2))
+    with mpmath.workdps(120):
+
+        def power(M, p):
+            values, V = mpmath.eigsy(M)
+            return V * mpmath.diag([v**p for v in values]) * V.T
+
+        M0, M1 = (mpmath.matrix(S.tolist()) for S in (S0, S1))
+        half, inverse = power(M0, mpmath.mpf(1) / 2), power(M0, -mpmath.mpf(1) / 2)
+        exact = inverse * power(half * M1 * half, mpmath.mpf(1) / 2) * inverse
+        W = np.array([[float(exact[i, j]) for j in range(5)] for i in range(5)])
+    found = transport_matrix(S0.copy(), S1.copy(), (1e-7, 1e-7)).weight
+    assert_allclose(found * scale / scale[:, None], W * scale / scale[:, None], atol=1e-12)

@@ -145,6 +145,26 @@ def test_mimic_carries_covariances_as_far_as_any_map_can(data):
     assert_carried(est, data, [0], 1)
 
 
+@given(structured_rows(classes=2, min_rows=10, max_rows=40, max_d=5, kinds=("normal", "tiny", "huge", "zero", "far")))
+def test_mimic_carries_the_covariance_of_narrow_columns_beside_wide_ones(data):
+    (S0, S1), d = (summary(*data.of(label))[1] for label in (0, 1)), data.X.shape[1]
+    live = (np.diagonal(S0) > 0) & (np.diagonal(S1) > 0)
+    if not live.any() or ((np.diagonal(S0) > 0) != (np.diagonal(S1) > 0)).any():
+        return
+    scales = [np.sqrt(np.diagonal(S)[live]) for S in (S0, S1)]
+    condition = max(
+        np.linalg.cond(S[np.ix_(live, live)] / u / u[:, None]) for S, u in zip((S0, S1), scales, strict=True)
+    )
+    est = fitted(rs.MiMiC, data)
+    if condition * est.certificate_.rank_tolerance**2 * 1e4 > 1:
+        return  # some column depends on others
+    (A, a, size), _ = steered(est, data).values()
+    u = np.sqrt(np.diagonal(S1))
+    rounding = 8 * (d + 4) * EPS * size
+    allowed = 256 * d**2 * EPS * condition * np.outer(u, u) + 4 * np.outer(rounding, u + rounding)
+    assert (np.abs(summary(A, a)[1] - S1) <= allowed + allowed.T + TINY).all()
+
+
 @given(structured_rows(classes=3, kinds=(*LIKE, *DEPENDENT), dtypes=(np.float64, np.int64), **FEW))
 def test_the_barycentre_is_one_covariance_for_all(data):
     est = fitted(rs.BarycenterErasure, data)
