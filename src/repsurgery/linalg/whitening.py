@@ -40,7 +40,7 @@ class _Cholesky:
 
     def __init__(self, R: Matrix, scale: Vector) -> None:
         self._R, self._scale = R, scale[:, None]
-        self.live = np.ones(len(scale), dtype=bool)
+        self.live: Mask = np.ones(len(scale), dtype=np.bool_)
 
     def apply(self, G: Matrix) -> Matrix:
         whitened: Matrix = lapack.dtrtrs(self._R, G / self._scale, lower=0, trans=1)[0]
@@ -57,7 +57,7 @@ class _Eigen:
     def __init__(self, basis: Matrix, spread: Vector, scale: Vector) -> None:
         self._V, self._s, self._scale = basis, spread[:, None], scale[:, None]
         self.full_rank = basis.shape[0] == basis.shape[1]
-        self.live = basis.any(axis=1)
+        self.live: Mask = (basis != 0).sum(axis=1) > 0
 
     def apply(self, G: Matrix) -> Matrix:
         return (self._V.T @ (G / self._scale)) / self._s

@@ -200,5 +200,5 @@ def beyond_rounding(gaps: Matrix, total: Moments, whitening: Whitening) -> Mask:
     (test_a_column_of_few_digits_does_not_hide_the_gap_in_the_others).
     """
     rounding = 8 * np.finfo(np.float64).eps * (np.abs(total.mean) + np.sqrt(np.maximum(total.variance, 0.0)))
-    beyond: Mask = (np.abs(gaps) > rounding[:, None])[whitening.live].any(axis=0)
+    beyond: Mask = (np.abs(gaps) > rounding[:, None])[whitening.live].sum(axis=0) > 0
     return beyond
