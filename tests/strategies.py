@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 EPS = float(np.finfo(np.float64).eps)
@@ -10,6 +11,11 @@ CONDITION = 1e3
 """Covariances drawn here have condition numbers of about this at most."""
 EXACT = 1e-9
 """Relative slack of an identity on such data: d · EPS · CONDITION² with d ≤ 12 is 3e-9; seen are 1e-13."""
+
+
+def share(part):
+    """Return settings with a share of the examples, for slow properties and for properties of every estimator."""
+    return settings(max_examples=max(int(settings().max_examples * part), 1))
 
 
 class Concept(NamedTuple):
@@ -107,7 +113,10 @@ class Structured(NamedTuple):
 
 
 def structured(seed, n, kinds, *, dtype=np.float64, repeat=False):
-    """Return rows (n, d) whose columns are of the given kinds; with ``repeat``, some rows occur more than once."""
+    """Return rows (n, d) whose columns are of the given kinds; with ``repeat``, some rows occur more than once.
+
+    Integer rows are these, cut off at the point, so that columns of small numbers become sparse or zero.
+    """
     rng = np.random.default_rng(seed)
     columns = []
     for kind in kinds:
@@ -124,14 +133,26 @@ def structured(seed, n, kinds, *, dtype=np.float64, repeat=False):
 
 @st.composite
 def structured_rows(
-    draw, *, classes=1, min_rows=1, max_rows=30, max_d=10, dtypes=(np.float64, np.float32), weighted=True, grouped=True
+    draw,
+    *,
+    classes=1,
+    min_rows=1,
+    max_rows=30,
+    max_d=10,
+    dtypes=(np.float64, np.float32, np.int64),
+    weighted=True,
+    grouped=True,
+    kinds=(*COLUMNS, *DEPENDENT),
 ):
     """Draw `Structured` rows, with fewer or more rows than columns, and classes of very different size.
 
-    Every class has at least ``min_rows`` rows of positive weight. A group has rows of one class alone.
+    Every class has at least ``min_rows`` rows of positive weight. A group has rows of one class alone. The largest
+    class may be any of them.
     """
-    kinds = tuple(draw(st.lists(st.sampled_from([*COLUMNS, *DEPENDENT]), min_size=1, max_size=max_d)))
-    sizes = [draw(st.integers(min_rows, max_rows if c == 0 else max(min_rows, max_rows // 4))) for c in range(classes)]
+    kinds = tuple(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=max_d)))
+    largest = draw(st.integers(0, classes - 1))
+    few = max(min_rows, max_rows // 4)
+    sizes = [draw(st.integers(min_rows, max_rows if c == largest else few)) for c in range(classes)]
     n, seed = sum(sizes), draw(st.integers(0, 2**32 - 1))
     X = structured(seed, n, kinds, dtype=draw(st.sampled_from(dtypes)), repeat=draw(st.booleans()))
     rng = np.random.default_rng(seed)

@@ -40,6 +40,8 @@ Labels: TypeAlias = NDArray[Any]
 Rows: TypeAlias = NDArray[Any]
 """An (n, d) array of any real dtype, as the caller passed it."""
 
+WEIGHTS = (1e-100, 1e100)
+"""The largest weight lies between these, so that squares of sums of weights neither vanish nor overflow."""
 BLOCK_BYTES = 6 * 2**20
 """Rows are processed in float64 blocks of about this size: large enough for BLAS, small compared with the data."""
 
@@ -210,6 +212,13 @@ def check_weights(sample_weight: Any, n: int, *, caller: str = "this call") -> V
         raise DataError(f"{caller} got sample_weight with negative or non-finite entries; use finite weights >= 0.")
     if not w.any():
         raise DataError(f"{caller} got sample_weight of zeros only; give some rows a positive weight.")
+    smallest, largest = WEIGHTS
+    if not smallest <= w.max() <= largest:
+        raise DataError(
+            f"{caller} got sample_weight of at most {w.max():.3g}; squares of weights must fit into float64, so the "
+            f"largest must lie between {smallest:g} and {largest:g}. Multiply all weights by one constant that brings "
+            "them near 1."
+        )
     return w
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import qr
@@ -16,7 +16,7 @@ from repsurgery.moments import accumulate
 from repsurgery.moments.sketch import Sketch
 from repsurgery.studies.common.report.certificates import certificate_table
 from tests.oracles import two_pass
-from tests.strategies import structured, structured_rows
+from tests.strategies import share, structured, structured_rows
 
 PAIRED = [rs.MeanMatching, rs.TraceMatching, rs.DiagonalTransport, rs.MiMiC]
 KINDS = ("sparse", "constant", "counts", "same", "normal", "zero", "tied", "sum", "one row", "far")
@@ -48,7 +48,7 @@ def by_two_passes(steered, target, w=(None, None)):
 
 
 @pytest.mark.parametrize("estimator", PAIRED)
-@settings(max_examples=25)
+@share(0.6)
 @given(data=structured_rows(classes=2, min_rows=3, grouped=False, dtypes=(np.float64,)))
 def test_figures_are_those_of_the_steered_rows_by_two_passes(estimator, data):
     fitted = quietly_fitted(estimator(source=0, target=1), data.X, data.z, sample_weight=data.w)

@@ -215,3 +215,14 @@ def test_one_heavy_row_does_not_cost_the_digits_of_the_others(data, heavy):
     w[-1] = heavy
     m = Moments.of(data.X, sample_weight=w)
     assert_moments(m, *two_pass(data.X, w))
+
+
+@given(structured_rows(min_rows=2))
+def test_the_root_keeps_the_variance_of_every_column(data):
+    m = counted(data)
+    R = m.root()
+    S = two_pass(data.X, data.w)[1] / m.weight
+    scale = np.sqrt(np.diagonal(S))
+    # directions below the tolerance of ranks, in units of the columns, may be left out
+    lost = rounding(m.count, m.dim) + 4 * m.dim * m.rank_tolerance**2
+    assert (np.abs(R.T @ R - S) <= lost * np.outer(scale, scale) + np.finfo(np.float64).tiny).all()

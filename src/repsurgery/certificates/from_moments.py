@@ -1,6 +1,6 @@
 """Issue a certificate from moments alone: every measure is computed from the map, none is copied from theory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -110,7 +110,8 @@ def issue(method: Method, moments: ClassMoments, solutions: Mapping[Label, Solut
         after = (source, steered(reference)[0] if method.population == "all" else before[1])
         if method.population == "neutral":
             cost = pushforward(moments.total if method.neutral is None else moments[method.neutral], solution.map)[1]
-        records[label] = _record(label, reference, before, after, cost, solution)
+        reached = [solution, solutions[reference]] if method.population == "all" else [solution]
+        records[label] = _record(label, reference, before, after, cost, reached)
     used = [moments[label] for record in records.values() for label in (record.source, record.target)]
     return Certificate(
         method=method.name,
@@ -142,13 +143,16 @@ def _record(
     before: tuple[Moments, Moments],
     after: tuple[Moments, Moments],
     cost: float,
-    solution: Solution,
+    reached: Sequence[Solution],
 ) -> PairRecord:
+    """Return the record of two classes; ``reached`` are the solutions of those that are steered, the source's first."""
+    solution = reached[0]
     norm_before = float(np.sqrt(before[1].squared_norm))
     norm = norm_before if after[1] is before[1] else float(np.sqrt(after[1].squared_norm))
     gap = relative_gap(covariance_distance(*after), norm)
     # ranks are decided by tolerance, and two classes that both miss the barycentre may still match each other
-    feasible = solution.feasible or gap <= MET
+    feasible = all(s.feasible for s in reached) or gap <= MET
+    discarded = sum(s.discarded for s in reached)
     return PairRecord(
         source=source,
         target=target,
@@ -172,7 +176,7 @@ def _record(
         feasible=feasible,
         rank_source=solution.rank_source,
         rank_target=solution.rank_target,
-        residual_bound=0.0 if feasible else relative_gap(solution.discarded, norm),
+        residual_bound=0.0 if feasible else relative_gap(discarded, norm),
         shrinkage_moved=relative_gap(solution.moved, norm),
         alpha_source=None if solution.alpha is None else solution.alpha[0],
         alpha_target=None if solution.alpha is None else solution.alpha[1],

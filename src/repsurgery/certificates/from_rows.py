@@ -27,6 +27,7 @@ from repsurgery.moments.closed_forms import (
     mean_gap,
     neighbour_bias_of_distinct_rows,
 )
+from repsurgery.moments.pooled import whitening
 from repsurgery.moments.shrinkage import FitRows
 
 __all__ = ["Certified", "certify", "checked_rows", "logistic_probe", "prior_entropy", "reissued"]
@@ -211,15 +212,17 @@ def prior_entropy(z: NDArray[Any]) -> float:
 def logistic_probe(X: Matrix, z: NDArray[Any]) -> float:
     """Return the training log-loss of an unpenalised logistic probe, converged on whitened features.
 
-    Whitening changes nothing that an unpenalised probe can express, and makes it converge. On separable data the
-    loss falls towards zero until the optimiser stops.
+    Whitening changes nothing that an unpenalised probe can express, and makes it converge, in whatever units the
+    columns are (test_a_wide_column_does_not_hide_from_a_probe_what_a_narrow_one_tells). On separable data the loss
+    falls towards zero until the optimiser stops.
     """
     from sklearn.linear_model import LogisticRegression  # slow to import, and steering itself does not need it
 
     if len(np.unique(z)) < 2:
         raise DataError("A probe needs rows of at least two classes; pass rows of source and target.")
-    span = Moments.of(X).range()
-    U = (X - X.mean(axis=0)) @ (span.basis / span.scale) if len(span.scale) else np.zeros((len(X), 1))
+    m = Moments.of(X)
+    U = whitening(m).apply((X - m.mean).T).T
+    U = U if U.shape[1] else np.zeros((len(X), 1))
     probe = LogisticRegression(C=np.inf, solver="lbfgs", tol=1e-8, max_iter=2000)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from repsurgery.arrays import Label, check_labels, check_rows, check_weights, require_finite
 from repsurgery.errors import LabelError, ParameterError, RowsNeededError, ShapeError
 from repsurgery.gates.base import GATES, Gate
@@ -73,9 +75,9 @@ def _checked(data: Any, labels: Any, sample_weight: Any) -> tuple[ClassMoments, 
             raise ParameterError("build_gate got moments, which hold labels and weights already. Leave both out.")
         return data, None
     X = check_rows(data, caller="build_gate")
-    require_finite(X, caller="build_gate")
     names, codes = check_labels(labels, len(X), caller="build_gate")
     weights = check_weights(sample_weight, len(X), caller="build_gate")
+    require_finite(X, caller="build_gate", rows=None if weights is None else np.flatnonzero(weights))
     return ClassMoments.of_codes(X, names, codes, weights, "float64"), FitRows(X, codes, names, weights)
 
 

@@ -72,7 +72,9 @@ def _tolerance(moments: ClassMoments) -> float:
 
 def _invertible(S: Matrix, gate: str, tolerance: float) -> Matrix:
     R = cholesky_or_none(S)
-    if R is None or condition_estimate(S, R) * tolerance**2 > 1:
+    # posteriors do not depend on the units of the columns, and neither does the verdict
+    scale = np.sqrt(np.maximum(np.diagonal(S), np.finfo(np.float64).tiny))
+    if R is None or condition_estimate(S / scale / scale[:, None], R / scale) * tolerance**2 > 1:
         raise SingularCovarianceError(
             f"gate='{gate}' inverts a covariance that is singular here (constant columns, or fewer rows than "
             "dimensions). Choose shrinkage='oas', or gate='nearest-mean'."

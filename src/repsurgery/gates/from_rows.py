@@ -13,15 +13,27 @@ __all__ = ["logistic", "mlp"]
 
 @GATES.register("logistic")
 def logistic(rows: FitRows) -> LinearGate:
-    """Fit logistic regression (C = 1) on standardised columns and return it as a rule on the raw ones."""
+    """Fit logistic regression (C = 1) on standardised columns and return it as a rule on the raw ones.
+
+    Guarantees
+    ----------
+    A constant column does not enter (test_a_constant_column_does_not_enter_logistic_regression), and a weight of 2 is a
+    row twice (test_a_weight_of_two_is_a_row_twice_for_logistic_regression).
+    """
     from sklearn.linear_model import LogisticRegression  # a quarter of a second of imports, only where it is chosen
 
-    X = rows.X
-    centre, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    rows = rows.counted()
+    # relative to one of the rows, so that a constant column has a spread of exactly zero
+    first = rows.X[0].astype(np.float64)
+    Z = rows.X - first
+    shift = np.average(Z, axis=0, weights=rows.weights)
+    Z -= shift
+    scale = np.sqrt(np.average(np.square(Z), axis=0, weights=rows.weights))
     scale[scale == 0] = 1.0
-    model = LogisticRegression(max_iter=1000).fit((X - centre) / scale, rows.codes, sample_weight=rows.weights)
+    Z /= scale
+    model = LogisticRegression(max_iter=1000).fit(Z, rows.codes, sample_weight=rows.weights)
     coef = model.coef_ / scale
-    return LinearGate(tuple(rows.labels), coef, model.intercept_ - coef @ centre)
+    return LinearGate(tuple(rows.labels), coef, model.intercept_ - coef @ (first + shift))
 
 
 @GATES.register("mlp")
@@ -29,6 +41,7 @@ def mlp(rows: FitRows, random_state: Any) -> MLPGate:
     """Fit the paper's concept classifier: one hidden layer of 128 ReLU units, scikit-learn's defaults."""
     from sklearn.neural_network import MLPClassifier
 
+    rows = rows.counted()
     model = MLPClassifier(hidden_layer_sizes=(128,), random_state=random_state)
     model.fit(rows.X.astype(np.float64), rows.codes, sample_weight=rows.weights)
     (hidden, readout), (hidden_bias, readout_bias) = model.coefs_, model.intercepts_

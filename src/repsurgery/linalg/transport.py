@@ -3,18 +3,21 @@
 Three algorithms, chosen by rank and condition:
 
 * `_by_pencil`: one generalised eigenproblem, the fastest, where cond(Σ₀) · cond(Σ₁) is small enough;
-* `_by_procrustes`: W = R₁ᵀ V Uᵀ R₀⁻ᵀ with R₀ R₁ᵀ = U s Vᵀ (Σ = RᵀR), which does not square the condition number;
+* `_by_procrustes`: W = R₁ᵀ V Uᵀ R₀⁻ᵀ with R₀ R₁ᵀ = U s Vᵀ (Σ = RᵀR), which does not square the condition number, and
+  with columns sorted by their size keeps the digits of narrow ones beside wide ones;
 * `transport_ranges`: the same Procrustes problem on ranges, exact for every feasible pair of ranks; `transport_factors`
   is a faster variant where the rows of both factors are independent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import blas, lapack
 
-from repsurgery.arrays import Matrix, Vector
+from repsurgery.arrays import Mask, Matrix, Vector
 from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, fortran, symmetric_rank
 
 __all__ = [
@@ -107,11 +110,46 @@ def transport_matrix(S0: Matrix, S1: Matrix, tolerance: tuple[float, float], *, 
                 del R1
                 return _by_pencil(S1, R0, overwrite=overwrite)
             return _by_procrustes(R0, R1)
+        if all(_full_rank(S, R, t) for S, R, t in zip((S0, S1), (R0, R1), tolerance, strict=True)):
+            return _by_sorted_procrustes(S0, S1, R0)
+    varies = (np.diagonal(S0) > 0) | (np.diagonal(S1) > 0)
+    if varies.any() and not varies.all():  # a column that is constant in both classes hides no scale of the others
+        return _embedded(transport_matrix(_block(S0, varies), _block(S1, varies), tolerance), varies)
     source, target = symmetric_range(S0, tolerance[0]), symmetric_range(S1, tolerance[1])
     d = S0.shape[0]
     if R0 is not None and R1 is not None and len(source.scale) == len(target.scale) == d:
         return _by_procrustes(R0, R1)
     return transport_ranges(source, target, dense=True)
+
+
+def _full_rank(S: Matrix, R: Matrix, tolerance: float) -> bool:
+    """Whether no column depends on the others, in units of the columns: a wide column does not hide a narrow one."""
+    scale = np.sqrt(np.diagonal(S))
+    return condition_estimate(S / scale / scale[:, None], R / scale) * tolerance**2 * _ESTIMATE_SLACK < 1
+
+
+def _by_sorted_procrustes(S0: Matrix, S1: Matrix, R0: Matrix) -> Transport:
+    # from the widest column to the narrowest, the factors are graded, and no column costs the digits of the others
+    order = np.argsort(-np.diagonal(S0) * np.diagonal(S1), kind="stable")
+    factors = [cholesky_or_none(_block(S, order)) for S in (S0, S1)]
+    assert factors[0] is not None and factors[1] is not None
+    found = _by_procrustes(factors[0], factors[1])
+    assert found.weight is not None
+    weight = np.empty_like(found.weight)
+    weight[np.ix_(order, order)] = found.weight
+    return replace(found, weight=weight, root=R0)
+
+
+def _block(S: Matrix, columns: NDArray[Any]) -> Matrix:
+    return np.ascontiguousarray(S[columns][:, columns])
+
+
+def _embedded(found: Transport, columns: Mask) -> Transport:
+    """Return the map that acts on some of the columns and leaves the others."""
+    assert found.weight is not None
+    weight = np.eye(len(columns))
+    weight[np.ix_(columns, columns)] = found.weight
+    return replace(found, weight=weight, root=None)
 
 
 def _by_pencil(S1: Matrix, R0: Matrix, *, overwrite: bool = False) -> Transport:

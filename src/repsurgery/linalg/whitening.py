@@ -6,17 +6,25 @@ import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
-from repsurgery.arrays import Matrix, Vector
+from repsurgery.arrays import Mask, Matrix, Vector
 from repsurgery.linalg.spectrum import cholesky_or_none, condition_estimate, symmetric_rank
-from repsurgery.linalg.transport import Range
+from repsurgery.linalg.transport import Range, factor_range
 
-__all__ = ["Whitening", "by_range", "whitening_of"]
+__all__ = ["Whitening", "by_range", "whitening_of", "whitening_of_factor"]
 
 
 class Whitening(Protocol):
-    """Apply Wh, and its transpose, to columns."""
+    """Apply Wh, and its transpose, to columns.
+
+    Attributes
+    ----------
+    full_rank : bool
+    live : (d,) booleans
+        Which columns vary, as far as Wh can see.
+    """
 
     full_rank: bool
+    live: Mask
 
     def apply(self, G: Matrix) -> Matrix:
         """Return Wh G for columns G (d, k)."""
@@ -32,6 +40,7 @@ class _Cholesky:
 
     def __init__(self, R: Matrix, scale: Vector) -> None:
         self._R, self._scale = R, scale[:, None]
+        self.live: Mask = np.ones(len(scale), dtype=np.bool_)
 
     def apply(self, G: Matrix) -> Matrix:
         whitened: Matrix = lapack.dtrtrs(self._R, G / self._scale, lower=0, trans=1)[0]
@@ -48,6 +57,7 @@ class _Eigen:
     def __init__(self, basis: Matrix, spread: Vector, scale: Vector) -> None:
         self._V, self._s, self._scale = basis, spread[:, None], scale[:, None]
         self.full_rank = basis.shape[0] == basis.shape[1]
+        self.live: Mask = (basis != 0).sum(axis=1) > 0
 
     def apply(self, G: Matrix) -> Matrix:
         return (self._V.T @ (G / self._scale)) / self._s
@@ -61,12 +71,26 @@ def by_range(span: Range) -> Whitening:
     return _Eigen(span.basis, span.scale, np.ones(len(span.basis)))
 
 
+def whitening_of_factor(R: Matrix, tolerance: float) -> Whitening:
+    """Return the whitening of Σ = RᵀR from its factor R (m, d), m < d, without squaring it."""
+    scale = np.sqrt(np.square(R).sum(axis=0))
+    dead = _dead(scale)
+    scale[dead] = 1.0
+    span = factor_range(np.where(dead, 0.0, R / scale), tolerance)
+    return _Eigen(span.basis, span.scale, scale)
+
+
+def _dead(scale: Vector) -> Mask:
+    # a column smaller than the rounding error of the largest one is a dead unit, not a small scale: inverting it would
+    # amplify rounding noise of 1e-33 by a factor of 1e31
+    dead: Mask = scale <= np.finfo(np.float64).eps * scale.max(initial=0.0)
+    return dead
+
+
 def whitening_of(S: Matrix, tolerance: float) -> Whitening:
     """Return the whitening of a covariance (d, d), which is overwritten."""
     scale = np.sqrt(np.diagonal(S))
-    # a column smaller than the rounding error of the largest one is a dead unit, not a small scale: inverting it would
-    # amplify rounding noise of 1e-33 by a factor of 1e31
-    dead = scale <= np.finfo(np.float64).eps * scale.max(initial=0.0)
+    dead = _dead(scale)
     S[dead], S[:, dead], scale[dead] = 0.0, 0.0, 1.0
     S /= scale
     S /= scale[:, None]

@@ -98,6 +98,10 @@ def _held_out(probe: Any, X_train: Any, z_train: Any, X_test: Any, z_test: Any, 
     if len(labels) < 2:
         raise LabelError(f"{caller} got training rows of {labels[0]!r} alone; give rows of two classes or more.")
     truth = predicted_codes(labels, z_test, len(X_test), caller=caller)
+    # standardised rows do not depend on units, but the squares of very large or very small ones leave float64
+    widest = np.maximum(np.abs(X.max(axis=0).astype(np.float64)), np.abs(X.min(axis=0).astype(np.float64)))
+    power = np.frexp(widest)[1]
+    X, X_test = (np.ldexp(rows, -power) for rows in (X, X_test))
     model = make_pipeline(StandardScaler(), probe)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)

@@ -225,15 +225,24 @@ class Moments(Shown):
         return rank_tolerance(self.dtype, self.dim, from_scatter=self.dense is not None)
 
     def root(self) -> Matrix:
-        """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one computed from eigenvectors."""
+        """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one computed from eigenvectors.
+
+        Every column keeps its variance, whatever the scale of the others
+        (test_the_root_keeps_the_variance_of_every_column).
+        """
         if self.factor is not None:
             return self.factor / float(np.sqrt(max(self.weight, 1e-300)))
         R = cholesky_or_none(self.covariance, overwrite=True)
         return R if R is not None else self._range_rows()
 
     def _range_rows(self) -> Matrix:
-        span = self.range()
-        return span.scale[:, None] * span.basis.T
+        # in units of the columns, so that one that varies little beside a wide one keeps its spread
+        S = self.covariance
+        scale = np.sqrt(np.maximum(np.diagonal(S), 0.0))
+        unit = np.where(scale > 0, scale, 1.0)
+        span = symmetric_range(S / unit / unit[:, None], self.rank_tolerance)
+        rows: Matrix = span.scale[:, None] * span.basis.T * scale
+        return rows
 
     def range(self) -> Range:
         """Return the numerical range of Σ: an orthonormal basis (d, r) and its scales (r,)."""

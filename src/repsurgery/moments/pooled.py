@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from repsurgery.arrays import Matrix
-from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
+from repsurgery.linalg.whitening import Whitening, whitening_of, whitening_of_factor
 from repsurgery.moments.accumulate import triangle
 from repsurgery.moments.checks import coarsest
 from repsurgery.moments.moments import Moments
@@ -57,7 +57,9 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
 
 def whitening(m: Moments) -> Whitening:
     """Return the whitening of the covariance of ``m``, without squaring a factor."""
-    return by_range(m.range()) if m.factor is not None else whitening_of(m.covariance, m.rank_tolerance)
+    if m.factor is not None:
+        return whitening_of_factor(m.root(), m.rank_tolerance)
+    return whitening_of(m.covariance, m.rank_tolerance)
 
 
 def blend(m: Moments, other: Moments, pooled: Moments, alpha: float) -> Moments:

@@ -103,6 +103,8 @@ def towards_pooled(moments: Moments, pooled: Moments, alpha: Alpha) -> Shrinkage
 
 def _towards_identity(alpha: float, moments: Moments) -> Shrinkage:
     """(1 − α) Σ + α (tr Σ / d) I."""
+    if 1.0 - alpha < 16 * np.finfo(np.float64).eps:  # the rounding of α = 1
+        alpha = 1.0
     return Shrinkage(1.0 - alpha, alpha * moments.trace / moments.dim)
 
 
@@ -124,6 +126,10 @@ class FitRows:
         """Return some of the rows, by index or mask."""
         weights, groups = (None if part is None else part[picked] for part in (self.weights, self.groups))
         return FitRows(self.X[picked], self.codes[picked], self.labels, weights, groups)
+
+    def counted(self) -> "FitRows":
+        """Return the rows whose weight is not zero; the others may hold anything, NaN included."""
+        return self if self.weights is None else self.subset(self.weights > 0)
 
     def of(self, label: Label | None) -> Rows:
         """Return the rows of one class; of None, all rows."""

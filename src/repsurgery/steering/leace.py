@@ -7,7 +7,7 @@ import numpy as np
 from scipy import linalg
 
 from repsurgery.affine import AffineMap, LowRank
-from repsurgery.arrays import Label, Matrix, Rows, check_groups, check_integer, check_weights
+from repsurgery.arrays import Label, Mask, Matrix, Rows, check_groups, check_integer, check_weights
 from repsurgery.certificates.certificate import Claim, Population
 from repsurgery.certificates.continuous import HeldOutColumns, issue_continuous
 from repsurgery.certificates.from_moments import Method, Solution, pushforward
@@ -15,11 +15,11 @@ from repsurgery.certificates.on_rows import columns_on_rows
 from repsurgery.concepts import check_concept_type, check_continuous
 from repsurgery.gates import AlwaysGate
 from repsurgery.linalg.transport import Range
-from repsurgery.linalg.whitening import Whitening, by_range, whitening_of
+from repsurgery.linalg.whitening import Whitening, by_range, whitening_of, whitening_of_factor
 from repsurgery.moments import ClassMoments, CrossMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.pooled import whitening
-from repsurgery.moments.shrinkage import FitRows, Shrinkage, check_shrinkage, shrink, shrunk_covariance
+from repsurgery.moments.shrinkage import NO_SHRINKAGE, FitRows, Shrinkage, check_shrinkage, shrink, shrunk_covariance
 from repsurgery.steering.advice import warn_of_gain
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
@@ -102,7 +102,9 @@ class LEACE(BaseSteering):
 
     def _solve(self, moments: ClassMoments, rows: FitRows | None) -> tuple[Method, dict[Label | None, Solution]]:
         total = moments.total
-        gaps = np.stack([m.mean - total.mean for m in moments.values()], axis=1)
+        # the gaps, weighted, sum to zero: that of the heaviest class follows from the others, without losing digits
+        heaviest = max(moments, key=lambda label: moments[label].weight)
+        gaps = np.stack([m.mean - total.mean for label, m in moments.items() if label != heaviest], axis=1)
         return self._method(), {EVERYBODY: self._erasing(gaps, total, rows)}
 
     def _erasing(self, gaps: Matrix, total: Moments, rows: FitRows | None) -> Solution:
@@ -170,6 +172,8 @@ class LEACE(BaseSteering):
 def whiten(m: Moments, s: Shrinkage) -> Whitening:
     """Return the whitening of the (shrunk) covariance of ``m``; factors are never squared."""
     if m.factor is not None and m.count < m.dim:
+        if s == NO_SHRINKAGE:
+            return whitening_of_factor(m.root(), m.rank_tolerance)
         span = m.range()
         return by_range(Range(span.basis, np.sqrt(s.keep * span.scale**2 + s.floor)))
     return whitening_of(shrunk_covariance(m, s), m.rank_tolerance)
@@ -182,9 +186,19 @@ def erasing_directions(gaps: Any, total: Moments, whitening: Whitening) -> tuple
     them to the last bit for every condition number of Σ. A gap within rounding of the means counts as zero.
     """
     U, s, Vt = linalg.svd(whitening.apply(gaps), full_matrices=False, check_finite=False)
-    eps = np.finfo(np.float64).eps
-    offset = 1.0 + float(np.linalg.norm(whitening.apply(total.mean[:, None])))
-    keep = s > max(total.dim * eps * s.max(initial=0.0), 8 * eps * offset)
+    found = s > total.dim * np.finfo(np.float64).eps * s.max(initial=0.0)
+    keep = found & beyond_rounding(gaps @ Vt.T, total, whitening)
     left = gaps @ (Vt[keep].T / s[keep])
     right = whitening.transpose(U[:, keep]).T
     return left, np.linalg.solve(right @ left, right)
+
+
+def beyond_rounding(gaps: Matrix, total: Moments, whitening: Whitening) -> Mask:
+    """Return which of the gaps between means (d, k) are more than rounding, in some column that varies.
+
+    Each column is judged by its own mean and spread: a column of few digits hides no gap in the others
+    (test_a_column_of_few_digits_does_not_hide_the_gap_in_the_others).
+    """
+    rounding = 8 * np.finfo(np.float64).eps * (np.abs(total.mean) + np.sqrt(np.maximum(total.variance, 0.0)))
+    beyond: Mask = (np.abs(gaps) > rounding[:, None])[whitening.live].sum(axis=0) > 0
+    return beyond

@@ -14,7 +14,7 @@ from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.shrinkage import FitRows, shrink
 from repsurgery.steering.base import METHODS, BaseSteering
-from repsurgery.steering.leace import whiten
+from repsurgery.steering.leace import beyond_rounding, whiten
 from repsurgery.steering.selection import known_label, select_classes
 
 __all__ = ["MidSteer"]
@@ -115,8 +115,7 @@ class MidSteer(BaseSteering):
         gap = (source.mean - neutral.mean)[:, None]
         scores = whitening.apply(gap)
         size = float(np.square(scores).sum())
-        offset = 1 + float(np.square(whitening.apply(neutral.mean[:, None])).sum())
-        if size <= (8 * np.finfo(np.float64).eps) ** 2 * offset:  # within rounding of the means
+        if size == 0 or not beyond_rounding(gap, neutral, whitening)[0]:
             raise LabelError(
                 f"The mean of source {label!r} equals the neutral mean, so that no direction separates them. "
                 "Choose another neutral class."

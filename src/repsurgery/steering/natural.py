@@ -23,6 +23,9 @@ from repsurgery.steering.shown import ShownEstimator
 
 __all__ = ["NaturalSteering"]
 
+GRADIENTS = (1e-100, 1e100)
+"""The largest entry of the gradients lies between these, so that squares of slopes neither vanish nor overflow."""
+
 
 class NaturalSteering(ShownEstimator):
     """The shift that lowers the expected credit most at a given price: δ ∝ −(F + λ tr(F)/d · I)⁻¹ g.
@@ -99,6 +102,7 @@ class NaturalSteering(ShownEstimator):
         budget = check_budget(self.kl)
         rows = check_rows(G, caller="NaturalSteering")
         require_finite(rows, caller="NaturalSteering")
+        _require_squares(rows)
         metric = _Metric.of(fisher, rows.shape[1], self.damping, _shift_of(self.with_shift, rows.shape[1]))
         by_prompt = _group_means(rows.astype(np.float64), groups)
         folds = _folds(len(by_prompt), check_integer("folds", self.folds, least=2), self.random_state)
@@ -214,6 +218,17 @@ def _shift_of(value: Any, width: int) -> Vector | None:
     if shift.shape != (width,) or not np.isfinite(shift).all():
         raise ShapeError(f"with_shift has shape {shift.shape}; it must be a finite vector of shape ({width},).")
     return shift
+
+
+def _require_squares(G: Rows) -> None:
+    largest = float(np.abs(G.astype(np.float64)).max(initial=0.0))
+    smallest, most = GRADIENTS
+    if largest and not smallest <= largest <= most:
+        raise DataError(
+            f"The gradients reach {largest:.3g}, and float64 holds their squares only between {smallest:g} and "
+            f"{most:g}. Multiply the credits by a constant that brings the gradients near 1; the shift does not depend "
+            "on it."
+        )
 
 
 def _group_means(G: Matrix, groups: Any) -> Matrix:
