@@ -1,18 +1,20 @@
 """Open steering files with the site, strength and positions at which a command uses them."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
 
 import repsurgery as rs
+from repsurgery.callers import warn_caller
 from repsurgery.errors import OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.origin import ChosenStrength
+from repsurgery.steering.in_force import strength_in_force
 
 __all__ = ["Opened", "open_steering", "open_steerings", "recognised"]
 
@@ -49,10 +51,9 @@ class Opened:
         if fitted is None or fitted == chat:
             return
         was, now = ("in a chat", "without one: add --chat") if fitted else ("on plain texts", "in a chat")
-        warnings.warn(
+        warn_caller(
             f"The steering for {self.site!r} was fitted {was} and is used {now}; its effect there is not known.",
             OriginWarning,
-            stacklevel=3,
         )
 
     @property
@@ -70,6 +71,7 @@ def open_steerings(
     strength: float | None = None,
     positions: Positions | None = None,
     kl_budget: float | None = None,
+    scale: float = 1.0,
 ) -> list[Opened]:
     """Read files of maps, steering functions or estimators.
 
@@ -83,6 +85,13 @@ def open_steerings(
         For all files. None: the values in each file, else 1 and "all".
     kl_budget : float or None
         Instead of a strength: the predicted price of each file in nats per token, from the Fisher matrix stored in it.
+    scale : float
+        Multiplies the strength of each file; see `lm.steer`.
+
+    Warns
+    -----
+    ExtrapolationWarning
+        As `lm.steer`.
     """
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
@@ -90,7 +99,8 @@ def open_steerings(
         raise ParameterError(
             f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
         )
-    return [open_steering(file, site, strength, positions, kl_budget) for file, site in zip(files, places, strict=True)]
+    how = (strength, positions, kl_budget, scale)
+    return [open_steering(file, site, *how) for file, site in zip(files, places, strict=True)]
 
 
 def open_steering(
@@ -99,6 +109,7 @@ def open_steering(
     strength: float | None = None,
     positions: Positions | None = None,
     kl_budget: float | None = None,
+    scale: float = 1.0,
 ) -> Opened:
     """Read one file; see `open_steerings`."""
     function = as_steering(rs.load(file), caller=f"The file {file}")
@@ -107,13 +118,14 @@ def open_steering(
     if kl_budget is not None:
         _require_price(strength, function, file)
         strength = budgeted_strength(
-            {place or "final": function}, strength=None, kl_budget=kl_budget, positions=positions
+            {place or "final": function}, strength=None, scale=scale, kl_budget=kl_budget, positions=positions
         )
-    asked = {"strength": strength, "positions": positions and check_positions(positions)}
-    default = {"strength": 1.0, "positions": "all"} | origin.known()
-    used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
-    there = place or "final"
+    there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
     measured = origin.revised(site=origin.site or there)
+    as_measured = (measured.site, measured.positions or "all") == (there, where)
+    force = strength_in_force(function, strength, scale, as_measured=as_measured)
+    force.warn()
+    used = origin.revised(strength=ChosenStrength(force.strength), positions=where)
     unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
     return Opened(function.with_origin(used), there, place is not None, unmeasured)
 
@@ -128,8 +140,7 @@ def _differences(measured: rs.Origin, used: rs.Origin) -> str:
 
 
 def _places(origin: rs.Origin) -> tuple[str, ...]:
-    strength = 1.0 if origin.strength is None else origin.strength
-    return f"at {origin.site}", f"at strength {strength:g}", f"at positions {origin.positions or 'all'}"
+    return f"at {origin.site}", f"at strength {origin.effective_strength():g}", f"at positions {origin.positions or 'all'}"
 
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:

@@ -86,6 +86,7 @@ def to_lora(
     folder: str | os.PathLike[str],
     *,
     strength: float | None = None,
+    scale: float = 1.0,
     rank: int | None = None,
     constant: Constant = "carry",
 ) -> LoraExport:
@@ -103,6 +104,8 @@ def to_lora(
         Created if missing; load it with ``peft.PeftModel.from_pretrained(model, folder)``.
     strength : float or None
         0 leaves the states unchanged, 1 applies the map. None uses the strength of the steering's origin, else 1.
+    scale : float
+        Multiplies that strength; see `steer`.
     rank : int or None
         Approximate ΔW by this rank, optimally in the Frobenius norm; ``error`` of the result states the loss.
     constant : {"carry", "merge", "omit"}
@@ -127,7 +130,7 @@ def to_lora(
     if constant not in get_args(Constant):
         raise ParameterError(f"constant is {constant!r}; it must be 'carry', 'merge' or 'omit'.")
     check_rank(rank)
-    at = weight_placement(model, steering, site, strength, caller="to_lora")
+    at = weight_placement(model, steering, site, strength, scale, caller="to_lora")
     m, site = single_map(at.steering, at.strength, caller="to_lora"), at.site
     point = lora_point(inner, m, site)
     layer = inner.get_submodule(point.path)

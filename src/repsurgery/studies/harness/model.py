@@ -70,6 +70,7 @@ class SteeredLM(HFLM):
         steering: str | None = None,
         site: str | None = None,
         strength: float | None = None,
+        scale: float = 1.0,
         positions: Positions | None = None,
         dtype: str | None = None,
         device: str | None = None,
@@ -81,9 +82,9 @@ class SteeredLM(HFLM):
         if unknown:
             raise ParameterError(
                 f"The model type 'repsurgery' got {', '.join(unknown)}; besides pretrained, steering, site, strength, "
-                "positions, dtype, device, revision and max_length it takes " + ", ".join(sorted(HARNESS_OPTIONS)) + "."
+                "scale, positions, dtype, device, revision and max_length it takes " + ", ".join(sorted(HARNESS_OPTIONS)) + "."
             )
-        opened = None if steering is None else open_steering(str(steering), site, strength, positions)
+        opened = None if steering is None else open_steering(str(steering), site, strength, positions, scale=scale)
         model, tokenizer = lm.load(
             str(pretrained), dtype=None if dtype == "auto" else dtype, device=_available(device), revision=revision
         )
