@@ -19,7 +19,7 @@ from repsurgery.lm.steer.placing import compare_weights, sites_of
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.lm.steer.rows import Choice, RowPlan, prepare_row
 from repsurgery.serve.refusals import Refusal
-from repsurgery.serve.schema import SteeringChoice
+from repsurgery.serve.schema import STRONGEST, SteeringChoice
 from repsurgery.serve.sources import Sources
 
 __all__ = ["Steerings"]
@@ -77,8 +77,10 @@ class Steerings:
         # names are looked up in this dictionary only, so that a path is an unknown name
         versions = self._versions
         used = [_named(versions, choice.name) for choice in choices]
-        key = tuple((v.digest, c.strength, c.positions) for v, c in zip(used, choices, strict=True))
-        row = [Choice(v.steering, c.strength, c.positions) for v, c in zip(used, choices, strict=True)]
+        for version, choice in zip(used, choices, strict=True):
+            _require_bounded(version, choice)
+        key = tuple((v.digest, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True))
+        row = [Choice(v.steering, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True)]
         with self._lock:
             if key not in self._plans:
                 try:
@@ -150,6 +152,20 @@ def _named(versions: Mapping[str, _Version], name: str) -> _Version:
         message = f"The file of the steering {shown} cannot be used with this model; the server's log says why."
         raise Refusal(404, message, param="steering", code="steering_not_usable")
     return version
+
+
+def _require_bounded(version: _Version, choice: SteeringChoice) -> None:
+    """Raise a `Refusal` where a scale takes a strength out of the range that requests may ask for."""
+    if choice.scale == 1:
+        return
+    for function in (version.steering or {}).values():
+        in_force = function.origin.effective_strength(choice.strength)
+        if not abs(in_force * choice.scale) <= STRONGEST:
+            message = (
+                f"The scale of {choice.name[:64]!r} is {choice.scale:g} and its strength {in_force:g}; their product "
+                f"must lie between -{STRONGEST:g} and {STRONGEST:g}."
+            )
+            raise Refusal(400, message, param="steering")
 
 
 @contextmanager

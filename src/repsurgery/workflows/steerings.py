@@ -118,7 +118,7 @@ def open_steering(
     if kl_budget is not None:
         _require_price(strength, function, file)
         strength = budgeted_strength(
-            {place or "final": function}, strength=None, scale=scale, kl_budget=kl_budget, positions=positions
+            {place or "final": function}, strength=None, scale=scale, kl_budget=kl_budget, positions=positions, caller="This command"
         )
     there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
     measured = origin.revised(site=origin.site or there)

@@ -47,6 +47,8 @@ class SteeredLM(HFLM):
         A file written by `repsurgery.save`; None means the unsteered model.
     site : str or None
     strength : float or None
+    scale : float
+        Multiplies the strength.
     positions : {"all", "generated", "prompt", "last", "assistant"} or None
         None means the values in the file, and "final", 1 and "all" if it has none. See `lm.steer`. In a task that
         scores texts, the whole input is the prompt.
