@@ -35,6 +35,9 @@ def export(
         bool,
         typer.Option("--every-vector", help="Export the map without its gate and positions; it acts on every vector."),
     ] = False,
+    other_model: Annotated[
+        bool, typer.Option("--other-model", help="Export for another model than the one the file was fitted on.")
+    ] = False,
     custom_code: Annotated[
         bool, typer.Option("--custom-code", help="With --to folder: allow a folder that needs its own code to load.")
     ] = False,
@@ -50,6 +53,7 @@ def export(
         device=device,
         dtype=dtype,
         every_vector=every_vector,
+        other_model=other_model,
         custom_code=custom_code,
         rank=rank,
     )

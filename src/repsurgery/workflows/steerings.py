@@ -14,7 +14,7 @@ from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import ChosenStrength
-from repsurgery.steering.in_force import strength_in_force
+from repsurgery.steering.in_force import InForce, strength_in_force
 
 __all__ = ["Opened", "open_steering", "open_steerings", "recognised"]
 
@@ -33,17 +33,24 @@ class Opened:
         Whether the caller or the file names the site. Otherwise it is "final", which may not be where it was fitted.
     unmeasured : str
         A sentence, where the file holds a measured effect that does not apply to this use; else empty.
+    force : InForce
+        The strength at which it is used, and what to say of it.
     """
 
     function: rs.SteeringFunction
     site: str
     site_known: bool
-    unmeasured: str = ""
+    unmeasured: str
+    force: InForce
 
     @property
     def steering(self) -> dict[str, rs.SteeringFunction]:
         """The steering as `lm.steer` and `lm.generate` take it."""
         return {self.site: self.function}
+
+    def warn_about_strength(self) -> None:
+        """Warn where the strength is far from what was measured or priced; see `strength_in_force`."""
+        self.force.warn()
 
     def warn_about_chat(self, *, chat: bool) -> None:
         """Warn where the steering was fitted through a chat template and is used without one, or the other way."""
@@ -87,11 +94,6 @@ def open_steerings(
         Instead of a strength: the predicted price of each file in nats per token, from the Fisher matrix stored in it.
     scale : float
         Multiplies the strength of each file; see `lm.steer`.
-
-    Warns
-    -----
-    ExtrapolationWarning
-        As `lm.steer`.
     """
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
@@ -124,10 +126,9 @@ def open_steering(
     measured = origin.revised(site=origin.site or there)
     as_measured = (measured.site, measured.positions or "all") == (there, where)
     force = strength_in_force(function, strength, scale, as_measured=as_measured)
-    force.warn()
     used = origin.revised(strength=ChosenStrength(force.strength), positions=where)
     unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
-    return Opened(function.with_origin(used), there, place is not None, unmeasured)
+    return Opened(function.with_origin(used), there, place is not None, unmeasured, force)
 
 
 def _differences(measured: rs.Origin, used: rs.Origin) -> str:

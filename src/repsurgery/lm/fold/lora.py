@@ -17,6 +17,7 @@ from repsurgery.lm.fold.fold_points import FoldPoint, require_plain, single_map
 from repsurgery.lm.fold.lora_factors import check_rank, constant_of, factors, lora_point
 from repsurgery.lm.fold.weights import bias_of, is_tied, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
+from repsurgery.lm.load.origin import model_name
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.placing import weight_placement
 
@@ -153,7 +154,7 @@ def to_lora(
         lora_bias=bool(own),
         fan_in_fan_out=is_conv1d(layer),
         task_type="CAUSAL_LM" if inner.can_generate() else None,
-        base_model_name_or_path=getattr(inner.config, "_name_or_path", "") or None,
+        base_model_name_or_path=model_name(inner),  # without the path of a local folder
         inference_mode=True,
     )
     dtype = torch.float64 if layer.weight.dtype == torch.float64 else torch.float32

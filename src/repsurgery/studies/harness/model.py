@@ -101,6 +101,7 @@ class SteeredLM(HFLM):
         self.surgery: dict[str, Any] = {"model": str(pretrained)}
         self._steered = ExitStack()
         if opened is not None:
+            opened.warn_about_strength()
             (known,) = recognised([opened], model)
             # the model belongs to this object, so calls from all threads are steered
             self._steered.enter_context(lm.steer(model, known.steering, threads="all"))
