@@ -133,7 +133,9 @@ def caught(act):
         act()
     for one in found:
         line = linecache.getline(one.filename, one.lineno)
-        assert one.filename == __file__ and any(call in line for call in (" lm.", " rs.", "prepare_row(", "f.inter")), line
+        assert one.filename == __file__ and any(call in line for call in (" lm.", " rs.", "prepare_row(", "f.inter")), (
+            line
+        )
     return [(one.category, str(one.message)) for one in found]
 
 

@@ -106,7 +106,9 @@ NEAR = [{}, {"scale": 2}, {"scale": -2}, {"scale": 0}, {"strength": 0.3}]
 def test_answers_warn_above_twice_the_measured_strength(server, path):
     for sent in FAR:
         for _ in range(2):  # the second time the plan is one that was kept
-            status, answer, headers = server.post(path, **BODIES[path], max_tokens=2, steering={"name": "tuned", **sent})
+            status, answer, headers = server.post(
+                path, **BODIES[path], max_tokens=2, steering={"name": "tuned", **sent}
+            )
             assert status == 200
             (said,) = answer["warnings"]
             assert said.startswith("tuned: strength ") and "more than twice 0.18" in said
@@ -145,5 +147,9 @@ def test_prices_that_add_up_are_said(server):
     # a price is proportional to the square of the strength
     (said,) = answered(server, {"name": "one", "scale": 2}, {"name": "two", "strength": 2})["warnings"]
     assert "0.8 nats" in said
-    for alone in ([{"name": "one"}], [{"name": "one"}, {"name": "bare"}], [{"name": "one"}, {"name": "two", "scale": 0}]):
+    for alone in (
+        [{"name": "one"}],
+        [{"name": "one"}, {"name": "bare"}],
+        [{"name": "one"}, {"name": "two", "scale": 0}],
+    ):
         assert "warnings" not in answered(server, *alone)

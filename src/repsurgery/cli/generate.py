@@ -46,7 +46,9 @@ def generate(
     scale: Scale = 1.0,
     kl_budget: Annotated[
         float | None,
-        typer.Option(help="Instead of --strength and --scale: price in nats per token. Needs files from fit --store-fisher."),
+        typer.Option(
+            help="Instead of --strength and --scale: price in nats per token. Needs files from fit --store-fisher."
+        ),
     ] = None,
     positions: Annotated[
         Positions | None,

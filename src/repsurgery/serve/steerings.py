@@ -72,7 +72,9 @@ class Steerings:
         self.refresh()
         for name in sources.files:
             if (version := self._versions.get(name)) is not None and version.reason:
-                raise ParameterError(f"The steering file {version.path} cannot be used with this model. {version.reason}")
+                raise ParameterError(
+                    f"The steering file {version.path} cannot be used with this model. {version.reason}"
+                )
 
     def names(self) -> list[str]:
         """Return the names of all steerings that can be used, after a look at the files."""

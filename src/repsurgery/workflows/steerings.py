@@ -120,7 +120,12 @@ def open_steering(
     if kl_budget is not None:
         _require_price(strength, function, file)
         strength = budgeted_strength(
-            {place or "final": function}, strength=None, scale=scale, kl_budget=kl_budget, positions=positions, caller="This command"
+            {place or "final": function},
+            strength=None,
+            scale=scale,
+            kl_budget=kl_budget,
+            positions=positions,
+            caller="This command",
         )
     there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
     measured = origin.revised(site=origin.site or there)
@@ -141,7 +146,11 @@ def _differences(measured: rs.Origin, used: rs.Origin) -> str:
 
 
 def _places(origin: rs.Origin) -> tuple[str, ...]:
-    return f"at {origin.site}", f"at strength {origin.effective_strength():g}", f"at positions {origin.positions or 'all'}"
+    return (
+        f"at {origin.site}",
+        f"at strength {origin.effective_strength():g}",
+        f"at positions {origin.positions or 'all'}",
+    )
 
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:

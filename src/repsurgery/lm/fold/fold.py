@@ -40,7 +40,9 @@ class NotPortable:
         raise FoldError(self.message)
 
 
-def fold(model: Model, steering: Any, site: str | None = None, *, strength: float | None = None, scale: float = 1.0) -> Model:
+def fold(
+    model: Model, steering: Any, site: str | None = None, *, strength: float | None = None, scale: float = 1.0
+) -> Model:
     """Return a new plain model that computes what ``model`` computes under ``steer(model, {site: steering})``.
 
     Parameters

@@ -84,7 +84,9 @@ class SteeredLM(HFLM):
         if unknown:
             raise ParameterError(
                 f"The model type 'repsurgery' got {', '.join(unknown)}; besides pretrained, steering, site, strength, "
-                "scale, positions, dtype, device, revision and max_length it takes " + ", ".join(sorted(HARNESS_OPTIONS)) + "."
+                "scale, positions, dtype, device, revision and max_length it takes "
+                + ", ".join(sorted(HARNESS_OPTIONS))
+                + "."
             )
         opened = None if steering is None else open_steering(str(steering), site, strength, positions, scale=scale)
         model, tokenizer = lm.load(
