@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
+from types import FrameType
 
 from repsurgery.errors import SurgeryWarning
 
@@ -20,7 +21,8 @@ def warn_caller(message: str, category: type[SurgeryWarning]) -> None:
     ----------
     The line is the same for every entry into the package (test_a_warning_points_at_the_line_of_the_caller).
     """
-    frame, level = sys._getframe(1), 2
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
     while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

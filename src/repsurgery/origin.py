@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from repsurgery.arrays import check_finite
 from repsurgery.errors import FileFormatError, ParameterError
@@ -185,7 +185,7 @@ _EQUAL = ("dtype", "pooling", "data")
 """What two origins share only where it is equal."""
 
 
-def _model(outer: Origin, inner: Origin) -> dict[str, str | None]:
+def _model(outer: Origin, inner: Origin) -> dict[str, Any]:
     """Return what is known of the one model of both origins, or raise where there are two."""
     prints = outer.fingerprint, inner.fingerprint
     name = inner.model if outer.model is None else outer.model

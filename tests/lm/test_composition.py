@@ -90,5 +90,5 @@ def test_steerings_at_two_places_or_behind_a_gate_are_refused(model):
         b.with_origin(positions="generated"),
         b.with_origin(lm.origin_of(other, site="layers.0.attn", strength=0.6)),
     ):
-        with pytest.raises(ParameterError, match="nested blocks of lm.steer"):
+        with pytest.raises(ParameterError, match=r"nested blocks of lm\.steer"):
             changed.after(a)

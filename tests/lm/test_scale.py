@@ -119,7 +119,7 @@ def test_the_limit_of_strengths_bounds_the_product(model, call, tmp_path, monkey
 def test_a_budget_and_a_scale_contradict_each_other(model):
     f = shift().with_price(Price(rs.Fisher(1, np.eye(WIDTH)), site="layers.1"))
     for call in (CALLS["steer"], CALLS["generate"]):
-        with pytest.raises(ParameterError, match="scale=2 and kl_budget=0.1"):
+        with pytest.raises(ParameterError, match=r"scale=2 and kl_budget=0\.1"):
             call(model, f, kl_budget=0.1, scale=2)
         with pytest.raises(ParameterError, match="scale is nan"):
             call(model, f, kl_budget=0.1, scale=math.nan)

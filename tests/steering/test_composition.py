@@ -77,7 +77,7 @@ def test_three_compositions_are_associative():
 def test_what_nested_blocks_do_at_two_places_is_refused(inner, outer):
     a, b = function(maps(0)["dense"], **inner), function(maps(1)["dense"], **outer)
     for one, other in ((a, b), (b, a)):
-        with pytest.raises(ParameterError, match="Steer with nested blocks of lm.steer"):
+        with pytest.raises(ParameterError, match=r"Steer with nested blocks of lm\.steer"):
             one.after(other)
     X = np.ones((2, D))
     free = b.with_origin(rs.Origin()).after(a.with_origin(rs.Origin()))  # the remedy for vectors

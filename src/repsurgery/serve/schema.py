@@ -63,7 +63,7 @@ REMEDIES = {
 
 
 class SteeringChoice(BaseModel):
-    """One steering of a request; strength and positions replace those of its file, and scale multiplies the strength."""
+    """One steering of a request; strength and positions replace those of its file, scale multiplies the strength."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
 

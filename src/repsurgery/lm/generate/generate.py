@@ -99,8 +99,8 @@ def generate(
         is the assistant's, that message is continued. See `chat_prompt`.
     steering : None, a mapping of site to steering, one steering for the site of its origin, else "final", or a list
         See `steer`, also for ``strength``, ``scale``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and
-        ``positions``. A list has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then hold
-        for choices that state none, ``scale`` multiplies that of each choice, and ``kl_budget`` is refused.
+        ``positions``. A list has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then
+        hold for choices that state none, ``scale`` multiplies that of each choice, and ``kl_budget`` is refused.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.

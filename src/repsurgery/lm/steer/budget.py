@@ -62,8 +62,8 @@ def budgeted_strength(
         return strength
     if check_scale(scale) != 1:
         raise ParameterError(
-            f"{caller} got scale={scale!r} and kl_budget={kl_budget!r}; the budget decides the strength alone. Pass one "
-            "of them."
+            f"{caller} got scale={scale!r} and kl_budget={kl_budget!r}; the budget decides the strength alone. Pass "
+            "one of them."
         )
     if strength is not None:
         raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")

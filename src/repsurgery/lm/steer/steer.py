@@ -57,8 +57,8 @@ def steer(
         Multiplies the strength in force, which is the one above: 1 leaves a file as it was tuned, 2 steers twice as
         strongly, 0 not at all, and a negative number the other way.
     kl_budget : float or None
-        Instead of ``strength`` and ``scale``: a predicted KL(base ‖ steered) in nats per token, from which the strength follows.
-        Several sites share the budget at one strength; cross terms between sites are ignored.
+        Instead of ``strength`` and ``scale``: a predicted KL(base ‖ steered) in nats per token, from which the strength
+        follows. Several sites share the budget at one strength; cross terms between sites are ignored.
     fisher : Fisher, mapping of site to Fisher, or None
         For ``kl_budget``, see `lm.fisher`. None uses what is stored with each steering, see `lm.price`.
     moments : Moments, ClassMoments, mapping of site to one of them, or None
