@@ -62,6 +62,8 @@ def test_a_scale_multiplies_the_strength_in_force(model, own, given, scale, tmp_
     expected = hooked(model, SITE, f.maps[None], strength=in_force * float(scale))
     with lm.steer(model, f, strength=given, scale=scale):
         assert same(logits(model), expected)
+    if own is None:  # nor does a bare map have an origin
+        assert same(hooked(model, SITE, f.maps[None], strength=given, scale=scale), expected)
     assert same(logits(lm.fold(model, f, strength=given, scale=scale)), expected)
     with lm.steer_rows(model, [lm.Choice(f, given, scale=scale)] * 2):
         assert same(logits(model), expected)

@@ -97,14 +97,22 @@ class Interference:
 
 @dataclass(frozen=True, eq=False)
 class RowPlan:
-    """The steerings of one row in the order in which they are applied; see `prepare_row`."""
+    """The steerings of one row in the order in which they are applied; see `prepare_row`.
+
+    Attributes
+    ----------
+    parts : tuple of RowPart
+    interferences : tuple of Interference
+    far : tuple of (int, str)
+        The number of each steering whose strength is far above the measured one, from 0, and a sentence on it.
+    prices : tuple of float
+        Nats per token of its steerings, where they add up notably; else empty.
+    """
 
     parts: tuple[RowPart, ...] = ()
     interferences: tuple[Interference, ...] = ()
     far: tuple[tuple[int, str], ...] = ()
-    """The number of each steering whose strength is far above the measured one, from 0, and a sentence on it."""
     prices: tuple[float, ...] = ()
-    """Nats per token of its steerings, where they add up notably; else empty."""
 
     @cached_property
     def key(self) -> str:
