@@ -1,5 +1,6 @@
 """`Origin`: the model, site and data that a steering was fitted on, and its intended use."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from repsurgery.arrays import check_finite
 from repsurgery.errors import FileFormatError, ParameterError
 
-__all__ = ["IN_CHAT", "POSITIONS", "UNKNOWN", "Origin", "finite_strength"]
+__all__ = ["IN_CHAT", "POSITIONS", "UNKNOWN", "ChosenStrength", "Origin", "check_scale", "finite_strength"]
 
 POSITIONS = ("all", "generated", "prompt", "last", "assistant")
 """The positions that a steering may apply to; `repsurgery.lm.steer.steer` explains them."""
@@ -88,8 +89,51 @@ class Origin:
 
         Where positions or strength are None, they are "all" and 1, as they are used.
         """
-        strength = 1.0 if self.strength is None else self.strength
-        return self.model, self.configuration, self.fingerprint, self.site, self.positions or "all", strength
+        where = self.model, self.configuration, self.fingerprint, self.site
+        return *where, self.positions or "all", self.effective_strength()
+
+    def effective_strength(self, strength: float | None = None, scale: float = 1.0) -> float:
+        """Return the strength at which maps of this origin are applied: the strength in force times ``scale``.
+
+        The strength in force is the one given, else that of this origin, else 1. Everything that applies a steering
+        computes its strength here.
+
+        Raises
+        ------
+        ParameterError
+            The strength, the scale or their product is not one finite number.
+
+        Examples
+        --------
+        >>> import repsurgery as rs
+        >>> rs.Origin(strength=0.25).effective_strength(scale=2), rs.Origin().effective_strength(0.5, scale=-1)
+        (0.5, -0.5)
+        """
+        given = next(value for value in (strength, self.strength, 1.0) if value is not None)
+        in_force, times = finite_strength(given), check_scale(scale)
+        if times == 1:
+            return in_force
+        if not math.isfinite(in_force * times):
+            raise ParameterError(
+                f"strength {in_force:g} times scale {times:g} is not a finite number. Lower the scale."
+            )
+        return in_force * times + 0.0  # a scale of 0 gives no negative zero
+
+    def together(self, inner: "Origin") -> "Origin":
+        """Return the origin, without strength, of maps that act at once after the maps of ``inner``.
+
+        Raises
+        ------
+        ParameterError
+            The two belong to different models, sites or positions, so that no one place has both of them.
+        """
+        site = _common("site", self.site, inner.site)
+        _common("positions", self.positions or "all", inner.positions or "all")
+        positions = self.positions or inner.positions
+        alike = {name: getattr(self, name) for name in _EQUAL if getattr(self, name) == getattr(inner, name)}
+        notes = [note for note in dict.fromkeys((inner.licence, self.licence)) if note is not None]
+        licence = "; ".join(notes) or None
+        return Origin(**_model(self, inner), site=site, positions=positions, licence=licence, **alike)
 
     @classmethod
     def from_header(cls, stored: Any) -> "Origin":
@@ -117,9 +161,53 @@ class Origin:
         return replace(self if origin is None else origin, **facts)
 
 
+class ChosenStrength(float):
+    """A strength that a price chose, or of which the caller was already told: it needs no warning.
+
+    It is an ordinary number otherwise; arithmetic and files keep the number alone.
+    """
+
+    __slots__ = ()
+
+
 def finite_strength(value: Any) -> float:
     """Return ``value`` as a float; raise a `ParameterError` unless it is one finite number."""
-    return check_finite("strength", value, needed="one finite number (0 = unchanged, 1 = the map)")
+    finite = check_finite("strength", value, needed="one finite number (0 = unchanged, 1 = the map)")
+    return value if isinstance(value, ChosenStrength) else finite
+
+
+def check_scale(value: Any) -> float:
+    """Return ``value`` as a float; raise a `ParameterError` unless it is one finite number."""
+    return check_finite("scale", value, needed="one finite number (1 = the strength in force, 2 = twice that)")
+
+
+_EQUAL = ("dtype", "pooling", "data")
+"""What two origins share only where it is equal."""
+
+
+def _model(outer: Origin, inner: Origin) -> dict[str, Any]:
+    """Return what is known of the one model of both origins, or raise where there are two."""
+    prints = outer.fingerprint, inner.fingerprint
+    name = inner.model if outer.model is None else outer.model
+    configuration = _common("configuration", outer.configuration, inner.configuration)
+    if None in prints or outer.fingerprint != inner.fingerprint:  # equal weights may have any names
+        # a hub id and a folder of the same name count as the same model
+        _common("model", *(one.model and one.model.split("/")[-1] for one in (outer, inner)))
+    # float16 and bfloat16 round differently, so their weights cannot be compared
+    if outer.dtype != inner.dtype and "float16" in (outer.dtype, inner.dtype) and None not in prints:
+        return {"model": name, "configuration": configuration}
+    return {"model": name, "configuration": configuration, "fingerprint": _common("fingerprint", *prints)}
+
+
+def _common(name: str, outer: Any, inner: Any) -> Any:
+    """Return the value that is known of two; raise where both are known and differ."""
+    if None not in (outer, inner) and outer != inner:
+        raise ParameterError(
+            f"{name} is {outer!r:.40} in this steering and {inner!r:.40} in the one before it, so no single steering "
+            "acts like the two. Steer with nested blocks of lm.steer, or, for vectors alone, compose them without "
+            "origin: with_origin(rs.Origin())."
+        )
+    return inner if outer is None else outer
 
 
 UNKNOWN = Origin()

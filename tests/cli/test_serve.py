@@ -58,6 +58,14 @@ def test_a_file_that_holds_no_steering_is_one_line(run, tmp_path, shift):
     assert "it takes a fitted estimator" in refused(run, "--steering", gate)
 
 
+@pytest.mark.parametrize(("site", "reason"), [("final", "has 2 features"), ("layers.99", "There is no 'layers.99'")])
+def test_a_named_file_that_does_not_fit_the_model_is_one_line(run, tmp_path, model_folder, site, reason):
+    file = tmp_path / "kinder.safetensors"
+    rs.save(rs.SteeringFunction({None: rs.Translation([1.0, 2.0])}).with_origin(site=site), file)
+    line = refused(run, "--steering", file, "--model", model_folder, "--port", 0)
+    assert f"{file} cannot be used with this model" in line and reason in line
+
+
 def test_two_files_of_one_name_are_one_line(run, tmp_path, shift):
     other = tmp_path / "other" / shift.name
     other.parent.mkdir()

@@ -14,7 +14,7 @@ from repsurgery.cli.usage import in_flags, suggest
         (("fit", "-o", "f"), "There is no option -o. Did you mean --out?"),
         (("fit", "--text-col", "t"), "Did you mean --text-column?"),
         (("fit", "--sorce", "a"), "Did you mean --source?"),
-        (("generate", "f", "--scale", "2"), "Did you mean --strength?"),
+        (("fit", "--scale", "2"), "Did you mean --strength?"),
         (("export", "f", "--kl-budget", "1"), "There is no option --kl-budget."),
         (("fit", "--xyzzy"), "There is no option --xyzzy."),
     ],

@@ -1,11 +1,19 @@
 """What fails inside is counted, shows in the health, and ends no more requests than it must."""
 
+import asyncio
 import threading
 
 import pytest
+import torch
 
 import repsurgery as rs
+from repsurgery.lm.generate.row_decoder import RowDecoder
+from repsurgery.lm.steer.rows import RowPlan, prepare_row
 from repsurgery.serve import engine as engine_module
+from repsurgery.serve.job import Job, RowSpec
+from repsurgery.serve.limits import Limits
+from repsurgery.serve.metrics import Metrics
+from repsurgery.serve.refusals import Refusal
 from repsurgery.serve.sources import Sources
 from tests.lm.tiny_models import WIDTH, tiny_model, tiny_tokenizer
 from tests.serve.running import running
@@ -105,3 +113,35 @@ def test_long_prompts_are_read_in_several_passes(monkeypatch):
     with running(*endless()) as server:
         server.complete("w1 " * 999, n=10, max_tokens=2)
     assert read == [4000, 4000, 2000]
+
+
+@pytest.mark.parametrize("running_rows", [0, 1, 3])
+@pytest.mark.parametrize("failing", [{0}, {1}, {2}, {0, 2}])
+def test_a_failing_steering_ends_its_own_request_wherever_it_joins(running_rows, failing):
+    """Rows join those that run already; the steerings of some overflow in their first pass."""
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    huge = prepare_row(model, {"layers.0": rs.Translation([1e39] * WIDTH)})
+
+    async def joined():
+        engine = engine_module.Engine(model, tokenizer, Limits(), Metrics())
+
+        def row(plan):
+            spec = RowSpec(0, [1, 5, 6], plan, b"", 0.0, 1.0, 8)
+            return engine_module.Row(Job([spec], True, 1e18, 99), spec, tokenizer, ())
+
+        with torch.inference_mode(), RowDecoder(model, tokenizer) as decoder:
+            before = [row(RowPlan()) for _ in range(running_rows)]
+            rows = [row(huge if i in failing else RowPlan()) for i in range(3)]
+            for some in (before, rows):
+                if some:
+                    engine._join(decoder, some)
+        ended = [{i for i, one in enumerate(some) if one.job.ended} for some in (before, rows)]
+        for i in failing:
+            with pytest.raises(Refusal, match="beyond") as refusal:
+                await rows[i].job.next()
+            assert refusal.value.code == "steering_not_finite"
+        return ended, [one.drawn for one in rows]
+
+    ended, drawn = asyncio.run(joined())
+    assert ended == [set(), failing]
+    assert drawn == [int(i not in failing) for i in range(3)]

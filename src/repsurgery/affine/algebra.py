@@ -1,6 +1,5 @@
 """Composition and interpolation of maps, in the most compact structure that can hold the result."""
 
-import warnings
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -9,10 +8,11 @@ from repsurgery.affine.base import AffineMap, finite_result
 from repsurgery.affine.coordinate_maps import Diagonal, Identity, Translation
 from repsurgery.affine.matrix_maps import Dense, LowRank
 from repsurgery.arrays import Vector
+from repsurgery.callers import warn_caller
 from repsurgery.errors import ExtrapolationWarning, ParameterError, ShapeError
-from repsurgery.origin import finite_strength
+from repsurgery.origin import ChosenStrength, finite_strength
 
-__all__ = ["check_strength", "compose", "interpolate"]
+__all__ = ["beyond_the_map", "check_strength", "compose", "interpolate"]
 
 
 @finite_result("The composition", "Lower the strength of the maps, or rescale them.")
@@ -64,13 +64,14 @@ def _compose_low_rank(f: LowRank, g: LowRank, bias: Vector) -> AffineMap:
 def check_strength(t: float) -> float:
     """Return ``t`` as a float; raise if it is not a finite number, warn if it lies outside [0, 1]."""
     strength = finite_strength(t)
-    if not 0 <= strength <= 1:
-        warnings.warn(
-            f"strength {strength:g} lies outside [0, 1]: this leaves the geodesic, and no guarantee holds there.",
-            ExtrapolationWarning,
-            stacklevel=3,
-        )
+    if not (0 <= strength <= 1 or isinstance(t, ChosenStrength)):
+        warn_caller(beyond_the_map(strength), ExtrapolationWarning)
     return strength
+
+
+def beyond_the_map(strength: float) -> str:
+    """Return what to say of a ``strength`` outside [0, 1]."""
+    return f"strength {strength:g} lies outside [0, 1]: this leaves the geodesic, and no guarantee holds there."
 
 
 class Interpolable(Protocol):
@@ -98,5 +99,6 @@ def interpolate(m: M, t: float) -> M:
     """
     if not hasattr(m, "interpolate"):
         raise ParameterError(f"interpolate takes a map or a steering function, not {type(m).__name__}.")
-    interpolated: M = m.interpolate(check_strength(t))
+    # a steering function checks the strength itself
+    interpolated: M = m.interpolate(check_strength(t) if isinstance(m, AffineMap) else t)
     return interpolated

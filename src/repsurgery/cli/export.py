@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.options import Device, Dtype
+from repsurgery.cli.options import Device, Dtype, Scale
 from repsurgery.cli.output import say
 from repsurgery.cli.terminal import typer
 from repsurgery.outputs import check_new_file, check_new_folder
@@ -30,9 +30,13 @@ def export(
         float | None,
         typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in the file, else 1"),
     ] = None,
+    scale: Scale = 1.0,
     every_vector: Annotated[
         bool,
         typer.Option("--every-vector", help="Export the map without its gate and positions; it acts on every vector."),
+    ] = False,
+    other_model: Annotated[
+        bool, typer.Option("--other-model", help="Export for another model than the one the file was fitted on.")
     ] = False,
     custom_code: Annotated[
         bool, typer.Option("--custom-code", help="With --to folder: allow a folder that needs its own code to load.")
@@ -44,25 +48,26 @@ def export(
 ) -> dict[str, Any]:
     """Write a steering in a form that transformers, PEFT or llama.cpp load."""
     return write_export(
-        *(file, out, to, site, strength),
+        *(file, out, to, site, strength, scale),
         model=model,
         device=device,
         dtype=dtype,
         every_vector=every_vector,
+        other_model=other_model,
         custom_code=custom_code,
         rank=rank,
     )
 
 
 def write_export(
-    file: str, out: Path, to: Target, site: str | None, strength: float | None, **how: Any
+    file: str, out: Path, to: Target, site: str | None, strength: float | None, scale: float = 1.0, **how: Any
 ) -> dict[str, Any]:
     """Export, say what was written, and return its document; ``how`` are arguments of `export_steering`."""
     (check_new_file if to == "gguf" else check_new_folder)(out)
     from repsurgery.workflows.export import export_steering
     from repsurgery.workflows.steerings import open_steering
 
-    opened = open_steering(file, site, strength)
+    opened = open_steering(file, site, strength, scale=scale)
     exported = export_steering(opened, out, to=to, **how)
     say(f"Exported {opened.words}.")
     say(f"Wrote {exported.path}. {' '.join(exported.facts)}")

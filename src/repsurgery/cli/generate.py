@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.options import Chat, Device, Dtype, Scale
 from repsurgery.cli.output import result_console, say
 from repsurgery.cli.terminal import Table, escape, typer
 from repsurgery.errors import ParameterError
@@ -43,9 +43,12 @@ def generate(
         float | None,
         typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in each file, else 1"),
     ] = None,
+    scale: Scale = 1.0,
     kl_budget: Annotated[
         float | None,
-        typer.Option(help="Instead of --strength: price in nats per token. Needs files from fit --store-fisher."),
+        typer.Option(
+            help="Instead of --strength and --scale: price in nats per token. Needs files from fit --store-fisher."
+        ),
     ] = None,
     positions: Annotated[
         Positions | None,
@@ -73,7 +76,8 @@ def generate(
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     if positions == "assistant" and not any(isinstance(one, ChatText) for one in prompts):
         raise ParameterError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
-    steerings = open_steerings(names, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
+    how_strong: dict[str, Any] = {"strength": strength, "scale": scale, "kl_budget": kl_budget}
+    steerings = open_steerings(names, sites=site or (), positions=positions, **how_strong)
     sampling: dict[str, Any] = {"n": n, "max_new_tokens": max_new_tokens, "seed": seed}
     compared = compare(steerings, prompts, model=model, device=device, dtype=dtype, **sampling)
     titles = [short_name(name) for name in names]

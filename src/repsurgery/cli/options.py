@@ -6,7 +6,7 @@ import repsurgery
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
 
-__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Version"]
+__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Scale", "Version"]
 
 
 def _device(name: str | None) -> str | None:
@@ -39,6 +39,11 @@ Dtype = Annotated[
 Chat = Annotated[
     bool,
     typer.Option("--chat", help="Speak through the model's chat template: a plain prompt is a user's message."),
+]
+
+Scale = Annotated[
+    float,
+    typer.Option(help="Multiplies that strength: 1 is as tuned, 2 twice as strong, 0 nothing, -1 the other way."),
 ]
 
 _PANEL = "Options of every command"

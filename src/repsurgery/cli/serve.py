@@ -56,7 +56,7 @@ def serve(
     from repsurgery.lm.load.origin import plain_model_name
     from repsurgery.serve.limits import Limits
     from repsurgery.serve.service import Service
-    from repsurgery.serve.sources import check_sources
+    from repsurgery.serve.sources import check_sources, check_widths
 
     limits = Limits(
         max_batch=max_batch,
@@ -68,6 +68,7 @@ def serve(
     )
     key = _key(api_key if api_key is not None else os.environ.get(KEY_VARIABLE))
     sources = check_sources(steering or [], steerings_dir)
+    check_widths(sources, model)
     listener = listen(host, port)
     _log_to_stderr(logging.WARNING if current_form().quiet else logging.INFO)
     if key is None and not _loopback(host):

@@ -18,6 +18,7 @@ SYNONYMS = {
     "--site": ("layer", "layers", "layer-idx", "hook"),
     "--out": ("o", "output", "output-file", "output-dir", "output-path", "save", "outfile"),
     "--strength": ("scale", "coefficient", "coeff", "multiplier", "weight"),
+    "--scale": ("coefficient", "coeff", "multiplier", "factor", "times"),
     "--kl-budget": ("budget", "kl", "price", "nats"),
     "--kl": ("budget", "kl-budget", "price", "nats"),
     "--max-new-tokens": ("tokens", "max-tokens", "max-length", "length"),

@@ -13,7 +13,7 @@ from repsurgery.arrays import Matrix, Rows, check_rows, freeze, row_blocks
 from repsurgery.cards import Card, Shown
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
-from repsurgery.origin import finite_strength
+from repsurgery.origin import ChosenStrength, finite_strength
 from repsurgery.price.displacement import parts_of, quadratic
 from repsurgery.price.shown import fisher_card
 
@@ -155,7 +155,7 @@ def budget_strength(kl_budget: Any, kl: float) -> float:
             f"This steering is predicted to cost {kl:g} nats per token at strength 1, so no strength reaches "
             f"kl_budget={budget:g}. Check that it changes vectors, and that the Fisher matrix is that of its site."
         )
-    return math.sqrt(budget / kl)
+    return ChosenStrength(math.sqrt(budget / kl))
 
 
 def to_contents(fisher: Fisher) -> Contents:

@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from repsurgery.serve.bodies import BodyRoute, RepeatedFieldError
 from repsurgery.serve.guard import Guard, refused
 from repsurgery.serve.refusals import Refusal
 from repsurgery.serve.responses import ChatAnswer, CompletionAnswer, Tally
@@ -24,12 +25,14 @@ def create_app(service: Service, *, api_key: str | None = None) -> FastAPI:
     # no pages of documentation: they load scripts from other servers
     # and no redirects, which would lead to whatever host the client named
     app = FastAPI(title="repsurgery", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.router.route_class = BodyRoute
     app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, api_key=api_key)
     app.add_exception_handler(Refusal, _refusal)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
 
-    @app.api_route("/health", methods=["GET", "HEAD"])
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
     async def health() -> JSONResponse:
         return JSONResponse({"status": service.phase}, 200 if service.phase == "ready" else 503)
 
@@ -63,11 +66,11 @@ async def _answer(service: Service, body: CompletionRequest | ChatRequest, reque
     prepared = await service.prepare(body)
     job = service.begin(prepared, stream=body.stream)
     form = ChatAnswer if isinstance(body, ChatRequest) else CompletionAnswer
-    answer = form(prepared.model, body.alternatives is not None)
+    answer = form(prepared.model, body.alternatives is not None, prepared.warnings)
     tally = Tally(prepared.prompt_tokens)
     headers = {"X-Repsurgery-Seed": str(prepared.seed)}
-    if prepared.warning:
-        headers["X-Repsurgery-Warning"] = prepared.warning.encode("ascii", "replace").decode()
+    if prepared.warnings:
+        headers["X-Repsurgery-Warning"] = "; ".join(prepared.warnings).encode("ascii", "replace").decode()
     if body.stream:
         return await streamed_answer(request, job, answer, tally, headers, usage=body.stream_options.include_usage)
     return await whole_answer(request, job, answer, tally, headers)
@@ -99,6 +102,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error, RepeatedFieldError):
+        return refused(Refusal(400, error.detail, code="repeated_field"))
     # FastAPI raises 400 for a body that its parser gives up on
     message = "The body is not valid JSON, or is nested too deeply." if error.status_code == 400 else f"{error.detail}."
     return refused(Refusal(error.status_code, message))

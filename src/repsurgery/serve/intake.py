@@ -10,7 +10,7 @@ from repsurgery.errors import ParameterError, TextError
 from repsurgery.lm.batching.tokens import Tokens, context_length
 from repsurgery.lm.chat import assistant_turns, chat_prompt, rendered
 from repsurgery.lm.generate.sampling import sample_key
-from repsurgery.lm.steer.rows import NOTABLE, RowPlan
+from repsurgery.lm.steer.rows import NOTABLE, RowPlan, price_words
 from repsurgery.serve.job import RowSpec
 from repsurgery.serve.limits import Limits
 from repsurgery.serve.refusals import Refusal
@@ -35,8 +35,8 @@ class Prepared:
     prompt_tokens : int
     steerings : tuple of str
         Their names.
-    warning : str
-        About steerings that change each other's effect; empty if there is nothing to say.
+    warnings : tuple of str
+        About strengths far above the measured ones, steerings that change each other's effect, and prices that add up.
     """
 
     specs: list[RowSpec]
@@ -44,7 +44,7 @@ class Prepared:
     seed: int
     prompt_tokens: int
     steerings: tuple[str, ...]
-    warning: str
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ class Intake:
             seen[prompt.text] += 1
         names = tuple(choice.name for choice in choices)
         model = self._name if request.model is None else request.model
-        return Prepared(specs, model, seed, sum(len(prompt.tokens) for prompt in prompts), names, _warning(plan, names))
+        read = sum(len(prompt.tokens) for prompt in prompts)
+        return Prepared(specs, model, seed, read, names, _warnings(plan, names))
 
     def _choices(self, request: CompletionRequest | ChatRequest) -> Sequence[SteeringChoice]:
         """Return the steerings that the field ``steering`` or the name of the model asks for."""
@@ -114,7 +115,7 @@ class Intake:
             raise Refusal(404, message, param="model", code="model_not_found")
         steering = name.removeprefix(base + plus)
         if not request.steering:
-            return [SteeringChoice.model_construct(name=steering, strength=None, positions=None)]
+            return [SteeringChoice.model_construct(name=steering, strength=None, positions=None, scale=1.0)]
         if [choice.name for choice in request.steering] != [steering]:
             message = "The model names one steering and the field steering another. Send one of them."
             raise Refusal(400, message, param="steering")
@@ -167,9 +168,12 @@ class Intake:
         return new
 
 
-def _warning(plan: RowPlan, names: Sequence[str]) -> str:
-    return "; ".join(
+def _warnings(plan: RowPlan, names: Sequence[str]) -> tuple[str, ...]:
+    far = [f"{names[i]}: {sentence}" for i, sentence in plan.far]
+    changes = [
         f"at {one.site} {names[one.second]} changes the effect of {names[one.first]} by {one.change:+.0%} (predicted)"
         for one in plan.interferences
         if abs(one.change) >= NOTABLE
-    )
+    ]
+    prices = [f"the steerings {price_words(plan.prices)}"] if plan.prices else []
+    return (*far, *changes, *prices)

@@ -35,13 +35,14 @@ class Answer(ABC):
 
     model: str
     scored: bool
+    warnings: Sequence[str] = ()
     created: int = field(default_factory=lambda: int(time.time()))
     prefix = "cmpl"
     whole = part = "text_completion"
     number: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def body(self, choices: Sequence[Any], usage: Tally | None, *, part: bool) -> dict[str, Any]:
-        """Return a whole answer, or a part of a stream."""
+    def body(self, choices: Sequence[Any], usage: Tally | None, *, part: bool, last: bool = True) -> dict[str, Any]:
+        """Return a whole answer, or a part of a stream; the last one holds the warnings, if there are any."""
         body = {
             "id": f"{self.prefix}-{self.number}",
             "object": self.part if part else self.whole,
@@ -50,6 +51,8 @@ class Answer(ABC):
             "system_fingerprint": f"repsurgery-{repsurgery.__version__}",
             "choices": list(choices),
         }
+        if self.warnings and last:
+            body["warnings"] = list(self.warnings)
         return body if usage is None else {**body, "usage": usage.as_dict()}
 
     def opening(self, index: int) -> dict[str, Any] | None:

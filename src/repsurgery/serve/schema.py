@@ -7,12 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["ChatRequest", "CompletionRequest", "Request", "SteeringChoice"]
+__all__ = ["STRONGEST", "ChatRequest", "CompletionRequest", "Request", "SteeringChoice"]
 
 MAX_FIELDS = 64
 MAX_PROMPTS = 1024
 MAX_MESSAGES = 1024
 MAX_STOPS = 4
+STRONGEST = 100.0
+"""The largest strength, and the largest product of strength and scale, that a request may ask for."""
 COOLEST = 1e-5
 """The lowest temperature of sampling; logits divided by less may overflow, and 0 means greedy."""
 
@@ -56,17 +58,19 @@ REMEDIES = {
     "extra_body": "it is an argument of OpenAI's Python client; send what it holds as fields of the body",
     "strength": "send it inside steering",
     "positions": "send it inside steering",
+    "scale": "send it inside steering",
 }
 
 
 class SteeringChoice(BaseModel):
-    """One steering of a request; strength and positions replace those of its file."""
+    """One steering of a request; strength and positions replace those of its file, scale multiplies the strength."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
 
     name: str = Field(min_length=1, max_length=256)
-    strength: float | None = Field(None, ge=-100, le=100)
+    strength: float | None = Field(None, ge=-STRONGEST, le=STRONGEST)
     positions: Literal["all", "generated", "prompt", "last", "assistant"] | None = None
+    scale: float = 1.0
 
     @model_validator(mode="before")
     @classmethod
@@ -74,7 +78,8 @@ class SteeringChoice(BaseModel):
         unknown = [str(key)[:64] for key in sent if key not in cls.model_fields] if isinstance(sent, dict) else []
         if unknown:
             raise ValueError(f"Unknown field {unknown[0]!r}; a steering has the fields {', '.join(cls.model_fields)}")
-        return sent
+        # a null means the default, as in the body
+        return {name: value for name, value in sent.items() if value is not None} if isinstance(sent, dict) else sent
 
 
 class StreamOptions(BaseModel):
@@ -126,8 +131,13 @@ def _messages(value: Any) -> Any:
 
 def _neutral(name: str, value: Any, given: dict[str, Any]) -> bool:
     if name == "best_of":
-        return bool(value == given.get("n", 1))
-    return value in NEUTRAL.get(name, ())
+        return _same(value, given.get("n", 1))
+    return any(_same(value, one) for one in NEUTRAL.get(name, ()))
+
+
+def _same(sent: Any, value: Any) -> bool:
+    """Return whether two values of JSON are equal; in Python, false is equal to 0 and true to 1."""
+    return isinstance(sent, bool) == isinstance(value, bool) and bool(sent == value)
 
 
 def _unsupported(name: str, known: Collection[str]) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from repsurgery.errors import ParameterError
+from repsurgery.errors import ParameterError, ShapeError, SiteError
 
-__all__ = ["Sources", "check_sources"]
+__all__ = ["Sources", "check_sources", "check_widths"]
 
 SUFFIX = ".safetensors"
 
@@ -58,6 +58,21 @@ def check_sources(files: Sequence[str | os.PathLike[str]], folder: Path | None) 
         as_steering(load(path), caller=f"The file {path}")
         single[name] = path
     return Sources(MappingProxyType(single), folder)
+
+
+def check_widths(sources: Sources, model: str | os.PathLike[str]) -> None:
+    """Raise where a named file belongs to a site or width that ``model`` does not have; no weight is read."""
+    from repsurgery.lm.steer.early import check_places
+    from repsurgery.lm.steer.placing import sites_of
+    from repsurgery.lm.steer.row_steering import as_steering
+    from repsurgery.steering.io import load
+
+    for path in sources.files.values():
+        places = [(site, as_steering(value).dim) for site, value in sites_of(load(path)).items()]
+        try:
+            check_places(model, places)
+        except (ShapeError, SiteError) as error:
+            raise type(error)(f"The steering file {path} cannot be used with this model. {error}") from error
 
 
 def _found(given: str | os.PathLike[str]) -> Path:

@@ -8,18 +8,18 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import repsurgery as rs
-from repsurgery.errors import OriginWarning, SurgeryError, SurgeryWarning
+from repsurgery.errors import OriginWarning, ParameterError, SurgeryError, SurgeryWarning
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.steer.placing import compare_weights, sites_of
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.lm.steer.rows import Choice, RowPlan, prepare_row
 from repsurgery.serve.refusals import Refusal
-from repsurgery.serve.schema import SteeringChoice
+from repsurgery.serve.schema import STRONGEST, SteeringChoice
 from repsurgery.serve.sources import Sources
 
 __all__ = ["Steerings"]
@@ -31,12 +31,16 @@ KEPT_PLANS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A file as it was last read: its stamp (None: it could not be), and its steering by site (None: unusable)."""
+    """A file as it was last read: its stamp (None: it could not be), and its steering by site (None: unusable).
+
+    ``reason`` says why it is unusable.
+    """
 
     path: Path
     stamp: tuple[int, ...] | None
     digest: str = ""
     steering: Mapping[str, rs.SteeringFunction] | None = None
+    reason: str = ""
 
 
 class Steerings:
@@ -51,7 +55,9 @@ class Steerings:
     ----------
     A file that changes, appears or disappears is noticed by the next request that names a steering, and running
     requests keep what they began with (test_files_are_reloaded_and_running_requests_keep_theirs).
-    A damaged or foreign file is left out, and the others are served (test_a_damaged_or_foreign_file_is_left_out).
+    A damaged or foreign file of the folder is left out, and the others are served
+    (test_a_damaged_or_foreign_file_is_left_out). A named one raises an error here
+    (test_a_named_file_that_does_not_fit_stops_the_server).
     A folder that vanishes changes nothing (test_a_folder_that_vanishes_keeps_its_steerings).
     A file that could not be read is tried again (test_a_file_is_offered_once_it_can_be_read).
     """
@@ -64,6 +70,11 @@ class Steerings:
         self._plans: OrderedDict[Any, RowPlan] = OrderedDict()
         self._weights = functools.cache(lambda: fingerprint(model, ignore_dtype=True))
         self.refresh()
+        for name in sources.files:
+            if (version := self._versions.get(name)) is not None and version.reason:
+                raise ParameterError(
+                    f"The steering file {version.path} cannot be used with this model. {version.reason}"
+                )
 
     def names(self) -> list[str]:
         """Return the names of all steerings that can be used, after a look at the files."""
@@ -77,8 +88,10 @@ class Steerings:
         # names are looked up in this dictionary only, so that a path is an unknown name
         versions = self._versions
         used = [_named(versions, choice.name) for choice in choices]
-        key = tuple((v.digest, c.strength, c.positions) for v, c in zip(used, choices, strict=True))
-        row = [Choice(v.steering, c.strength, c.positions) for v, c in zip(used, choices, strict=True)]
+        for version, choice in zip(used, choices, strict=True):
+            _require_bounded(version, choice)
+        key = tuple((v.digest, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True))
+        row = [Choice(v.steering, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True)]
         with self._lock:
             if key not in self._plans:
                 try:
@@ -115,7 +128,7 @@ class Steerings:
                 return before
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             if before is not None and before.digest == digest:
-                return _Version(path, stamp, digest, before.steering)
+                return replace(before, path=path, stamp=stamp)
             steering = self._usable(as_steering(rs.load(path)))
         except FileNotFoundError:
             return before or _Version(path, None)
@@ -125,8 +138,9 @@ class Steerings:
                 log.warning("The steering file %s cannot be read: %s", path, error.strerror or error)
             return _Version(path, None)
         except (SurgeryError, OriginWarning) as error:
-            log.warning("The steering file %s is left out: %s", path, " ".join(str(error).split()))
-            return _Version(path, stamp, digest)
+            reason = " ".join(str(error).split())
+            log.warning("The steering file %s is left out: %s", path, reason)
+            return _Version(path, stamp, digest, reason=reason)
         log.info("The steering %r was loaded%s.", name, "" if before is None else " again")
         return _Version(path, stamp, digest, steering)
 
@@ -150,6 +164,20 @@ def _named(versions: Mapping[str, _Version], name: str) -> _Version:
         message = f"The file of the steering {shown} cannot be used with this model; the server's log says why."
         raise Refusal(404, message, param="steering", code="steering_not_usable")
     return version
+
+
+def _require_bounded(version: _Version, choice: SteeringChoice) -> None:
+    """Raise a `Refusal` where a scale takes a strength out of the range that requests may ask for."""
+    if choice.scale == 1:
+        return
+    for function in (version.steering or {}).values():
+        in_force = function.origin.effective_strength(choice.strength)
+        if not abs(in_force * choice.scale) <= STRONGEST:
+            message = (
+                f"The scale of {choice.name[:64]!r} is {choice.scale:g} and its strength {in_force:g}; their product "
+                f"must lie between -{STRONGEST:g} and {STRONGEST:g}."
+            )
+            raise Refusal(400, message, param="steering")
 
 
 @contextmanager

@@ -68,11 +68,12 @@ async def _events(job: Job, first: Piece, answer: Answer, tally: Tally, *, usage
         while True:
             choice = answer.opening(piece.index)
             if choice is not None and piece.index not in opened:
-                yield _event(answer.body([choice], None, part=True))
+                yield _event(answer.body([choice], None, part=True, last=False))
             opened.add(piece.index)
             tally.completion_tokens += piece.tokens
-            yield _event(answer.body([answer.gained(piece)], None, part=True))
             running -= piece.finish is not None
+            last = not running and not usage
+            yield _event(answer.body([answer.gained(piece)], None, part=True, last=last))
             if not running:
                 break
             piece = await job.next()

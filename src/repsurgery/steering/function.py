@@ -19,7 +19,7 @@ from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
 from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
-from repsurgery.origin import UNKNOWN, Origin, finite_strength
+from repsurgery.origin import UNKNOWN, ChosenStrength, Origin, finite_strength
 from repsurgery.price import Price
 from repsurgery.steering.function_checks import require_consistent
 from repsurgery.steering.pretrained import Shareable, steering_at
@@ -172,7 +172,20 @@ class SteeringFunction(Shareable, Shown):
         return undo(X, concept)
 
     def after(self, inner: "SteeringFunction") -> "SteeringFunction":
-        """Return h ↦ self(inner(h)), without certificate and outcome; both must have one map that steers every vector.
+        """Return h ↦ self(inner(h)), each at the strength in its origin, without certificate and outcome.
+
+        Both must have one map that steers every vector. The strengths are folded into the map, which then acts at
+        strength 1.
+
+        Raises
+        ------
+        ParameterError
+            One of them acts behind a gate, or their origins name different models, sites or positions.
+
+        Guarantees
+        ----------
+        It acts like nested blocks of `lm.steer`, ``inner`` outside and this function inside
+        (test_a_composition_acts_like_nested_blocks, test_what_nested_blocks_do_at_two_places_is_refused).
 
         Examples
         --------
@@ -186,8 +199,14 @@ class SteeringFunction(Shareable, Shown):
                 "Behind a gate two steerings do not compose to one map. Fit both with gate='always', or steer with "
                 "nested blocks of lm.steer."
             )
-        ((label, outer),), (first,) = self.maps.items(), inner.maps.values()
-        return replace(self, maps={label: outer @ first}, certificate=None, price=None, outcome=None)
+        origin = self.origin.together(inner.origin)
+        ((label, outer),), (first,) = self._as_used().maps.items(), inner._as_used().maps.values()
+        maps = {label: outer @ first}
+        return replace(self, maps=maps, certificate=None, origin=origin, price=None, outcome=None)
+
+    def _as_used(self) -> "SteeringFunction":
+        strength = self.origin.effective_strength()
+        return self if strength == 1 else self.at(strength)
 
     def _selects(self) -> bool:
         """Return whether the gate leaves some vectors as they are."""
@@ -198,9 +217,13 @@ class SteeringFunction(Shareable, Shown):
 
         The strength in its origin is dropped too, because it refers to the fitted map.
         """
-        # where the effect was measured, a strength beyond the geodesic needs no warning
+        # where the effect was measured or a price chose it, a strength beyond the geodesic needs no warning
         measured = self.outcome is not None and t == self.origin.strength
-        t = finite_strength(t) if measured else check_strength(t)
+        return self.at(t if measured or isinstance(t, ChosenStrength) else check_strength(t))
+
+    def at(self, strength: float) -> "SteeringFunction":
+        """Return this function at any finite strength, like `interpolate` but without a warning."""
+        t = finite_strength(strength)
         maps = {k: m.interpolate(t) for k, m in self.maps.items()}
         return replace(self, maps=maps, certificate=None, origin=self.origin.revised(strength=None), outcome=None)
 

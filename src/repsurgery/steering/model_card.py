@@ -129,7 +129,7 @@ def _use(steering: "SteeringFunction") -> str:
     rows = {
         "model": origin.model,
         "site": origin.site,
-        "strength": f"{1.0 if origin.strength is None else origin.strength:g}",
+        "strength": f"{origin.effective_strength():g}",
         "positions": origin.positions or "all",
         "map": f"{maps} of {steering.dim} features",
         "gate": "none, every vector is steered" if isinstance(steering.gate, AlwaysGate) else steering.gate.kind,

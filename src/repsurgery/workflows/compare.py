@@ -111,11 +111,14 @@ def compare(
 
     Warns
     -----
+    ExtrapolationWarning
+        As `lm.steer`.
     OriginWarning
         A steering was fitted at another site, on a model with other weights, or in a chat and is used without one, or
         the other way round.
     """
     for one in steerings:
+        one.warn_about_strength()
         one.warn_about_chat(chat=speaks_in_chat(prompts))
     check_places(model, [(one.site, one.function.dim) for one in steerings])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)

@@ -20,6 +20,7 @@ from repsurgery.lm.fold.lora_factors import check_rank, lora_point, low_rank
 from repsurgery.lm.fold.targets import TargetName, export_targets, nearest_targets
 from repsurgery.lm.fold.weights import is_quantised
 from repsurgery.lm.load.models import DEFAULT_MODEL
+from repsurgery.lm.load.origin import architecture
 from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.placing import placements
 from repsurgery.lm.steer.positions import Positions
@@ -67,6 +68,7 @@ def export_steering(
     dtype: str | None = None,
     every_vector: bool = False,
     every_position: bool = False,
+    other_model: bool = False,
     custom_code: bool = False,
     rank: int | None = None,
 ) -> Exported:
@@ -87,6 +89,8 @@ def export_steering(
         then acts on every vector.
     every_position : bool
         Give a warning, not an error, where the steering is for some positions only.
+    other_model : bool
+        Export for a model whose weights or configuration are not those that the steering was fitted on.
     custom_code : bool
         Allow a folder that needs its own code to load, where the architecture has no place for the constant part.
     rank : int or None
@@ -98,16 +102,19 @@ def export_steering(
         Before the model is loaded.
     FoldError
         Where the target cannot hold the steering exactly. Nothing is written.
+    ParameterError
+        For a steering of another model, unless ``other_model`` allows it. Nothing is written.
 
     Guarantees
     ----------
     Hooks, folder, adapter and merged adapter agree (test_every_export_says_what_the_hooks_say).
     """
     _check_options(to, custom_code=custom_code, rank=rank)
+    opened.warn_about_strength()
     target = check_new_file(out) if to == "gguf" else check_new_folder(out)
     check_places(model, [(opened.site, opened.function.dim)])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)
-    (known,) = recognised([opened], network)
+    known = opened if other_model else _of_this_model(opened, network)
     # other sites and models are warned of here, once: the map that is written has no origin
     (at,) = placements(network, {known.site: known.function}, strength=None, positions=None, caller="export")
     _check_positions(at.positions, allowed=every_vector or every_position)
@@ -141,6 +148,24 @@ def _check_options(to: TargetName, *, custom_code: bool, rank: int | None) -> No
         peft_package()
     if to == "gguf":
         gguf_package()
+
+
+def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
+    """Return the steering as recognised; raise where it was fitted on other weights or another configuration."""
+    advice = "Add --other-model to export it all the same."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", OriginWarning)
+            (known,) = recognised([opened], network)
+    except OriginWarning as warning:
+        raise ParameterError(f"{warning} {advice}") from warning
+    configuration = known.function.origin.configuration
+    if configuration is not None and architecture(network) not in (None, configuration):
+        raise ParameterError(
+            "This steering was fitted on a model of another configuration, so its maps may be meaningless in this one. "
+            f"Load the model it was fitted on, or fit again. {advice}"
+        )
+    return known
 
 
 def _check_positions(positions: Positions, *, allowed: bool) -> None:

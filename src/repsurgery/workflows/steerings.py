@@ -1,18 +1,20 @@
 """Open steering files with the site, strength and positions at which a command uses them."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
 
 import repsurgery as rs
+from repsurgery.callers import warn_caller
 from repsurgery.errors import OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.origin import ChosenStrength
+from repsurgery.steering.in_force import InForce, strength_in_force
 
 __all__ = ["Opened", "open_steering", "open_steerings", "recognised"]
 
@@ -31,17 +33,24 @@ class Opened:
         Whether the caller or the file names the site. Otherwise it is "final", which may not be where it was fitted.
     unmeasured : str
         A sentence, where the file holds a measured effect that does not apply to this use; else empty.
+    force : InForce
+        The strength at which it is used, and what to say of it.
     """
 
     function: rs.SteeringFunction
     site: str
     site_known: bool
-    unmeasured: str = ""
+    unmeasured: str
+    force: InForce
 
     @property
     def steering(self) -> dict[str, rs.SteeringFunction]:
         """The steering as `lm.steer` and `lm.generate` take it."""
         return {self.site: self.function}
+
+    def warn_about_strength(self) -> None:
+        """Warn where the strength is far from what was measured or priced; see `strength_in_force`."""
+        self.force.warn()
 
     def warn_about_chat(self, *, chat: bool) -> None:
         """Warn where the steering was fitted through a chat template and is used without one, or the other way."""
@@ -49,10 +58,9 @@ class Opened:
         if fitted is None or fitted == chat:
             return
         was, now = ("in a chat", "without one: add --chat") if fitted else ("on plain texts", "in a chat")
-        warnings.warn(
+        warn_caller(
             f"The steering for {self.site!r} was fitted {was} and is used {now}; its effect there is not known.",
             OriginWarning,
-            stacklevel=3,
         )
 
     @property
@@ -70,6 +78,7 @@ def open_steerings(
     strength: float | None = None,
     positions: Positions | None = None,
     kl_budget: float | None = None,
+    scale: float = 1.0,
 ) -> list[Opened]:
     """Read files of maps, steering functions or estimators.
 
@@ -83,6 +92,8 @@ def open_steerings(
         For all files. None: the values in each file, else 1 and "all".
     kl_budget : float or None
         Instead of a strength: the predicted price of each file in nats per token, from the Fisher matrix stored in it.
+    scale : float
+        Multiplies the strength of each file; see `lm.steer`.
     """
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
@@ -90,7 +101,8 @@ def open_steerings(
         raise ParameterError(
             f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
         )
-    return [open_steering(file, site, strength, positions, kl_budget) for file, site in zip(files, places, strict=True)]
+    how = (strength, positions, kl_budget, scale)
+    return [open_steering(file, site, *how) for file, site in zip(files, places, strict=True)]
 
 
 def open_steering(
@@ -99,6 +111,7 @@ def open_steering(
     strength: float | None = None,
     positions: Positions | None = None,
     kl_budget: float | None = None,
+    scale: float = 1.0,
 ) -> Opened:
     """Read one file; see `open_steerings`."""
     function = as_steering(rs.load(file), caller=f"The file {file}")
@@ -107,15 +120,20 @@ def open_steering(
     if kl_budget is not None:
         _require_price(strength, function, file)
         strength = budgeted_strength(
-            {place or "final": function}, strength=None, kl_budget=kl_budget, positions=positions
+            {place or "final": function},
+            strength=None,
+            scale=scale,
+            kl_budget=kl_budget,
+            positions=positions,
+            caller="This command",
         )
-    asked = {"strength": strength, "positions": positions and check_positions(positions)}
-    default = {"strength": 1.0, "positions": "all"} | origin.known()
-    used = origin.revised(**{name: default[name] if value is None else value for name, value in asked.items()})
-    there = place or "final"
+    there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
     measured = origin.revised(site=origin.site or there)
+    as_measured = (measured.site, measured.positions or "all") == (there, where)
+    force = strength_in_force(function, strength, scale, as_measured=as_measured)
+    used = origin.revised(strength=ChosenStrength(force.strength), positions=where)
     unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
-    return Opened(function.with_origin(used), there, place is not None, unmeasured)
+    return Opened(function.with_origin(used), there, place is not None, unmeasured, force)
 
 
 def _differences(measured: rs.Origin, used: rs.Origin) -> str:
@@ -128,8 +146,11 @@ def _differences(measured: rs.Origin, used: rs.Origin) -> str:
 
 
 def _places(origin: rs.Origin) -> tuple[str, ...]:
-    strength = 1.0 if origin.strength is None else origin.strength
-    return f"at {origin.site}", f"at strength {strength:g}", f"at positions {origin.positions or 'all'}"
+    return (
+        f"at {origin.site}",
+        f"at strength {origin.effective_strength():g}",
+        f"at positions {origin.positions or 'all'}",
+    )
 
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:

@@ -40,7 +40,9 @@ class NotPortable:
         raise FoldError(self.message)
 
 
-def fold(model: Model, steering: Any, site: str | None = None, *, strength: float | None = None) -> Model:
+def fold(
+    model: Model, steering: Any, site: str | None = None, *, strength: float | None = None, scale: float = 1.0
+) -> Model:
     """Return a new plain model that computes what ``model`` computes under ``steer(model, {site: steering})``.
 
     Parameters
@@ -56,6 +58,8 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     strength : float or None
         0 leaves the states unchanged, 1 applies the map, and values in between follow the geodesic. None uses the
         strength of the steering's origin, else 1.
+    scale : float
+        Multiplies that strength; see `steer`.
 
     Returns
     -------
@@ -84,7 +88,7 @@ def fold(model: Model, steering: Any, site: str | None = None, *, strength: floa
     The original model keeps every bit (test_the_original_model_keeps_every_bit).
     """
     require_plain(model)
-    at = weight_placement(model, steering, site, strength, caller="fold")
+    at = weight_placement(model, steering, site, strength, scale, caller="fold")
     m, site = single_map(at.steering, at.strength, caller="fold"), at.site
     point = fold_target(model, m, site)
     folded = copy.deepcopy(model)

@@ -242,7 +242,7 @@ def single_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
             "hooks: lm.steer."
         )
     if strength != 1:
-        function = function.interpolate(strength)
+        function = function.at(strength)
     return next(iter(function.maps.values()))
 
 

@@ -29,6 +29,7 @@ def to_gguf(
     path: str | os.PathLike[str],
     *,
     strength: float | None = None,
+    scale: float = 1.0,
 ) -> Path:
     """Write a control vector that llama.cpp adds to the output of one block.
 
@@ -43,7 +44,9 @@ def to_gguf(
     path : path
         The file to write; an existing file is replaced.
     strength : float or None
-        None uses the strength of the steering's origin, else 1. The vector is written at this strength;
+        None uses the strength of the steering's origin, else 1.
+    scale : float
+        Multiplies that strength; see `steer`. The vector is written at the product, and
         ``--control-vector-scaled FILE:SCALE`` multiplies it further.
 
     Returns
@@ -72,7 +75,7 @@ def to_gguf(
     named = as_steering(steering, caller="to_gguf").origin.site if site is None else site
     if named is not None:
         _block(inner, named)  # checked first: this error also explains a block that the model lacks
-    at = weight_placement(inner, steering, site, strength, caller="to_gguf")
+    at = weight_placement(inner, steering, site, strength, scale, caller="to_gguf")
     m, site = single_map(at.steering, at.strength, caller="to_gguf"), at.site
     number, shift = control_vector(inner, m, site)
     direction = _rounded(shift)

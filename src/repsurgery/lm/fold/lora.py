@@ -17,6 +17,7 @@ from repsurgery.lm.fold.fold_points import FoldPoint, require_plain, single_map
 from repsurgery.lm.fold.lora_factors import check_rank, constant_of, factors, lora_point
 from repsurgery.lm.fold.weights import bias_of, is_tied, matrix_of
 from repsurgery.lm.load.folder import make_ordinary
+from repsurgery.lm.load.origin import model_name
 from repsurgery.lm.sites.names import is_conv1d
 from repsurgery.lm.steer.placing import weight_placement
 
@@ -86,6 +87,7 @@ def to_lora(
     folder: str | os.PathLike[str],
     *,
     strength: float | None = None,
+    scale: float = 1.0,
     rank: int | None = None,
     constant: Constant = "carry",
 ) -> LoraExport:
@@ -103,6 +105,8 @@ def to_lora(
         Created if missing; load it with ``peft.PeftModel.from_pretrained(model, folder)``.
     strength : float or None
         0 leaves the states unchanged, 1 applies the map. None uses the strength of the steering's origin, else 1.
+    scale : float
+        Multiplies that strength; see `steer`.
     rank : int or None
         Approximate ΔW by this rank, optimally in the Frobenius norm; ``error`` of the result states the loss.
     constant : {"carry", "merge", "omit"}
@@ -127,7 +131,7 @@ def to_lora(
     if constant not in get_args(Constant):
         raise ParameterError(f"constant is {constant!r}; it must be 'carry', 'merge' or 'omit'.")
     check_rank(rank)
-    at = weight_placement(model, steering, site, strength, caller="to_lora")
+    at = weight_placement(model, steering, site, strength, scale, caller="to_lora")
     m, site = single_map(at.steering, at.strength, caller="to_lora"), at.site
     point = lora_point(inner, m, site)
     layer = inner.get_submodule(point.path)
@@ -150,7 +154,7 @@ def to_lora(
         lora_bias=bool(own),
         fan_in_fan_out=is_conv1d(layer),
         task_type="CAUSAL_LM" if inner.can_generate() else None,
-        base_model_name_or_path=getattr(inner.config, "_name_or_path", "") or None,
+        base_model_name_or_path=model_name(inner),  # without the path of a local folder
         inference_mode=True,
     )
     dtype = torch.float64 if layer.weight.dtype == torch.float64 else torch.float32

@@ -50,7 +50,12 @@ class ExportTarget:
 
 
 def export_targets(
-    model: nn.Module, steering: Any, site: str | None = None, *, strength: float | None = None
+    model: nn.Module,
+    steering: Any,
+    site: str | None = None,
+    *,
+    strength: float | None = None,
+    scale: float = 1.0,
 ) -> dict[TargetName, ExportTarget]:
     """Return, for each target, whether it holds ``steering`` at ``site`` of ``model`` exactly.
 
@@ -58,7 +63,7 @@ def export_targets(
     ----------
     model : nn.Module
     steering : AffineMap, SteeringFunction or fitted estimator
-    site, strength
+    site, strength, scale
         As for `fold`.
 
     Returns
@@ -78,7 +83,7 @@ def export_targets(
     """
     as_steering(steering, caller="export_targets")
     sites = steering if site is None else {site: steering}
-    (at,) = placements(model, sites, strength=strength, positions=None, caller="export_targets")
+    (at,) = placements(model, sites, strength=strength, scale=scale, positions=None, caller="export_targets")
     try:
         require_plain(model)
         if at.positions != "all":

@@ -23,6 +23,7 @@ def row_plans(
     prompts: list[str],
     steerings: Sequence[Any],
     strength: float | None,
+    scale: float,
     positions: Positions | None,
     budget: dict[str, Any],
 ) -> list[RowPlan]:
@@ -37,7 +38,7 @@ def row_plans(
             f"{given[0]} is for one steering of all prompts. In a list, state the strength of each one: "
             "lm.Choice(steering, strength=0.5)."
         )
-    return [prepare_row(model, with_defaults(value, strength, positions)) for value in steerings]
+    return [prepare_row(model, with_defaults(value, strength, positions, scale)) for value in steerings]
 
 
 class BatchRows:

@@ -73,6 +73,7 @@ def generate(
     *,
     steering: Any = None,
     strength: float | None = None,
+    scale: float = 1.0,
     kl_budget: float | None = None,
     fisher: Any = None,
     moments: Any = None,
@@ -97,9 +98,9 @@ def generate(
         A conversation is a list of messages with role and content, to which the assistant answers; if its last message
         is the assistant's, that message is continued. See `chat_prompt`.
     steering : None, a mapping of site to steering, one steering for the site of its origin, else "final", or a list
-        See `steer`, also for ``strength``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``. A list
-        has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then hold for choices that
-        state none, and ``kl_budget`` is refused.
+        See `steer`, also for ``strength``, ``scale``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and
+        ``positions``. A list has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then
+        hold for choices that state none, ``scale`` multiplies that of each choice, and ``kl_budget`` is refused.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.
@@ -130,7 +131,7 @@ def generate(
     ends = end_tokens(model, tokenizer)
     budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
     by_row = isinstance(steering, (list, tuple))
-    plans = row_plans(model, prompts, steering, strength, positions, budget) if by_row else []
+    plans = row_plans(model, prompts, steering, strength, scale, positions, budget) if by_row else []
     keys = _keys(prompts, [plan.key for plan in plans] or [""] * len(prompts), n, seed)
 
     def run(batch: list[int]) -> list[Generation]:
@@ -152,7 +153,7 @@ def generate(
     lengths = [len(tokens[item // n]) for item in range(n * len(prompts))]
     if max(lengths, default=0) + max_new_tokens > rope_threshold(model):
         batch_size = 1  # a longer text would change the rotary embeddings of the others in its batch
-    how = {"strength": strength, "positions": positions, **budget}
+    how = {"strength": strength, "scale": scale, "positions": positions, **budget}
     with evaluating(model), row_block(model) if by_row else optional_steer(model, steering, **how) as steered:
         return map_batches(lengths, run, batch_size=batch_size, progress=progress, label="generating")
 

@@ -8,6 +8,7 @@ from repsurgery.lm.steer.placing import items_of
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments
+from repsurgery.origin import check_scale
 from repsurgery.price import Price
 from repsurgery.price.fisher import budget_strength
 
@@ -20,6 +21,7 @@ def budgeted_strength(
     sites: Any,
     *,
     strength: float | None,
+    scale: float = 1.0,
     kl_budget: float | None,
     positions: Positions | None = None,
     fisher: Any = None,
@@ -35,6 +37,8 @@ def budgeted_strength(
     Parameters
     ----------
     sites : mapping of site to steering, or one steering whose origin names its site
+    scale : float
+        Refused beside a budget, which decides the strength alone.
     positions : str or None
         "prompt" and "last" are refused: they steer fewer positions than the prediction assumes.
     fisher : Fisher, mapping of site to Fisher, or None
@@ -56,6 +60,11 @@ def budgeted_strength(
         if any(value is not None for value in (fisher, moments, share)):
             raise ParameterError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
         return strength
+    if check_scale(scale) != 1:
+        raise ParameterError(
+            f"{caller} got scale={scale!r} and kl_budget={kl_budget!r}; the budget decides the strength alone. Pass "
+            "one of them."
+        )
     if strength is not None:
         raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)

@@ -1,13 +1,13 @@
 """The site, strength and positions of a steering: those that the caller gives, else those that its origin names."""
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from repsurgery.callers import warn_caller
 from repsurgery.errors import OriginWarning, ParameterError, SiteError
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.origin import architecture, model_name
@@ -15,8 +15,9 @@ from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import as_steering
-from repsurgery.origin import UNKNOWN, Origin
+from repsurgery.origin import UNKNOWN, ChosenStrength, Origin
 from repsurgery.steering.function import SteeringFunction
+from repsurgery.steering.in_force import strength_in_force
 
 __all__ = ["Placement", "compare_weights", "fixed_sites", "items_of", "placements", "sites_of", "weight_placement"]
 
@@ -32,16 +33,29 @@ class Placement:
         As fitted; its origin holds these same choices and no model, so that placing it again gives no warning.
     strength : float
     positions : {"all", "generated", "prompt", "last", "assistant"}
+    far : str
+        A sentence, where the strength is more than twice the one at which the effect was measured; else empty.
+    measured_kl : float or None
+        What it costs at this strength in nats per token, from the price that was measured at its own; None where none
+        was measured here.
     """
 
     site: str
     steering: SteeringFunction
     strength: float
     positions: Positions
+    far: str = ""
+    measured_kl: float | None = None
 
 
 def placements(
-    model: nn.Module, sites: Any, *, strength: float | None, positions: Positions | None, caller: str = "steer"
+    model: nn.Module,
+    sites: Any,
+    *,
+    strength: float | None,
+    positions: Positions | None,
+    scale: float = 1.0,
+    caller: str = "steer",
 ) -> list[Placement]:
     """Return the site, strength and positions of each steering on ``model``.
 
@@ -51,9 +65,13 @@ def placements(
     sites : mapping of site to steering, or one steering whose origin names its site
     strength, positions
         For all of them; None uses those that each origin names, else 1 and "all".
+    scale : float
+        Multiplies the strength of each; see `Origin.effective_strength`.
 
     Warns
     -----
+    ExtrapolationWarning
+        See `strength_in_force`.
     OriginWarning
         Where a steering was fitted at another site, or on a model with another name or architecture. Weights are not
         compared here: see `compare_weights`.
@@ -64,31 +82,38 @@ def placements(
     for name, value in items_of(sites, caller):
         site, function = resolve_site(model, name), as_steering(value, caller=caller)
         origin = function.origin
-        how = Origin(
-            site=name,
-            strength=_first(strength, origin.strength, 1.0),
-            positions=_first(positions, origin.positions, "all"),
-        )
+        how = Origin(site=name, positions=positions or origin.positions or "all")
         _compare(model, site, function)
         # what was measured holds where it was measured: at this site, strength and these positions
-        outcome = function.outcome if how.use()[3:] == origin.use()[3:] else None
+        here = how.use()[3:5] == origin.use()[3:5]
+        force = strength_in_force(function, strength, scale, as_measured=here)
+        force.warn()
+        how = how.revised(strength=ChosenStrength(force.strength))
+        outcome = function.outcome if here and force.strength == origin.effective_strength() else None
         used = function.with_origin(how).with_outcome(outcome)
-        placed.append(Placement(name, used, how.strength, how.positions))  # type: ignore[arg-type]
+        kl = _measured_kl(function, force.strength) if here else None
+        placed.append(Placement(name, used, force.strength, how.positions, force.far, kl))  # type: ignore[arg-type]
     return placed
 
 
+def _measured_kl(function: SteeringFunction, strength: float) -> float | None:
+    """Return the price at ``strength``; it is proportional to the square of the strength."""
+    own = function.origin.effective_strength()
+    return None if function.outcome is None or own == 0 else function.outcome.kl * (strength / own) ** 2
+
+
 def weight_placement(
-    model: nn.Module, steering: Any, site: str | None, strength: float | None, *, caller: str
+    model: nn.Module, steering: Any, site: str | None, strength: float | None, scale: float, *, caller: str
 ) -> Placement:
     """Return the placement of a steering that is to be written into weights, which act at every position."""
     as_steering(steering, caller=caller)
-    (placement,) = placements(model, steering if site is None else {site: steering}, strength=strength, positions=None)
+    sites = steering if site is None else {site: steering}
+    (placement,) = placements(model, sites, strength=strength, scale=scale, positions=None)
     if placement.positions != "all":
-        warnings.warn(
+        warn_caller(
             f"This steering is meant for positions={placement.positions!r}; weights act at every position. "
             "Steer with hooks (lm.steer) to use these positions only.",
             OriginWarning,
-            stacklevel=3,
         )
     return placement
 
@@ -137,11 +162,10 @@ def compare_weights(
             compared.append(known.with_outcome(function.outcome))  # it was measured on these weights
             continue
         if _fits(resolve_site(model, name), function):
-            warnings.warn(
+            warn_caller(
                 f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different "
                 "weights, so the maps may be meaningless there. Load the model it was fitted on, or fit again.",
                 OriginWarning,
-                stacklevel=3,
             )
         compared.append(function.with_origin(model=None, configuration=None, fingerprint=None))
     return compared
@@ -178,11 +202,10 @@ def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
     if origin == UNKNOWN or not _fits(site, function):
         return  # another width raises an error elsewhere
     if origin.site is not None and not _same_place(model, origin.site, site):
-        warnings.warn(
+        warn_caller(
             f"This steering was fitted at {origin.site!r} and is used at {name!r}, whose vectors differ. "
             f"Use it at {origin.site!r}, or fit it at {name!r}.",
             OriginWarning,
-            stacklevel=5,
         )
     here, fitted_on = model_name(model), origin.model
     # a hub id and a folder of the same name count as the same model
@@ -190,11 +213,10 @@ def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
     other_configuration = origin.configuration is not None and architecture(model) not in (None, origin.configuration)
     if other_name or other_configuration:
         what = "a different model" if other_name else "a model of another configuration"
-        warnings.warn(
+        warn_caller(
             f"This steering was fitted on {_called(fitted_on)}; {_called(here)} is {what}, so the maps may be "
             "meaningless there. Load the model it was fitted on, or fit again.",
             OriginWarning,
-            stacklevel=5,
         )
 
 
@@ -212,7 +234,3 @@ def _same_place(model: nn.Module, name: str, site: Site) -> bool:
 
 def _called(name: str | None) -> str:
     return "a model without a name" if name is None else repr(name)
-
-
-def _first(*values: Any) -> Any:
-    return next(value for value in values if value is not None)

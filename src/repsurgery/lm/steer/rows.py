@@ -1,6 +1,5 @@
 """What one row of a batch is steered by: one steering, several in order, or none."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,8 @@ from torch import nn
 
 from repsurgery.affine import AffineMap, Translation
 from repsurgery.arrays import Vector
-from repsurgery.errors import ParameterError, SteeringWarning
+from repsurgery.callers import warn_caller
+from repsurgery.errors import ParameterError, SteeringWarning, SurgeryError
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.placing import Placement, placements, sites_of
@@ -20,9 +20,9 @@ from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import prepare
 from repsurgery.moments import Moments
-from repsurgery.origin import finite_strength
+from repsurgery.origin import check_scale, finite_strength
 
-__all__ = ["Choice", "Interference", "RowPart", "RowPlan", "prepare_row", "with_defaults"]
+__all__ = ["Choice", "Interference", "RowPart", "RowPlan", "prepare_row", "price_words", "with_defaults"]
 
 NOTABLE = 0.2
 """The predicted change of an earlier steering's effect from which composing two steerings gives a warning."""
@@ -39,17 +39,21 @@ class Choice:
         None uses the strength that the origin of the steering names, else 1.
     positions : {"all", "generated", "prompt", "last", "assistant"} or None
         None uses the positions that the origin of the steering names, else "all".
+    scale : float
+        Multiplies that strength; see `steer`.
     """
 
     steering: Any
     strength: float | None = None
     positions: Positions | None = None
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.strength is not None:
             object.__setattr__(self, "strength", finite_strength(self.strength))
         if self.positions is not None:
             check_positions(self.positions)
+        object.__setattr__(self, "scale", check_scale(self.scale))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +97,22 @@ class Interference:
 
 @dataclass(frozen=True, eq=False)
 class RowPlan:
-    """The steerings of one row in the order in which they are applied; see `prepare_row`."""
+    """The steerings of one row in the order in which they are applied; see `prepare_row`.
+
+    Attributes
+    ----------
+    parts : tuple of RowPart
+    interferences : tuple of Interference
+    far : tuple of (int, str)
+        The number of each steering whose strength is far above the measured one, from 0, and a sentence on it.
+    prices : tuple of float
+        Nats per token of its steerings, where they add up notably; else empty.
+    """
 
     parts: tuple[RowPart, ...] = ()
     interferences: tuple[Interference, ...] = ()
+    far: tuple[tuple[int, str], ...] = ()
+    prices: tuple[float, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -129,8 +145,9 @@ def prepare_row(model: nn.Module, value: Any) -> RowPlan:
     SteeringWarning
         Where a later steering is predicted to change the effect of an earlier one by a fifth or more; see
         `Interference`. The prediction exists for two shifts at one site, and for other maps if the first steering
-        stores moments with its price.
-    OriginWarning
+        stores moments with its price. Also where two or more of them store a price, and together cost a fifth more
+        than the dearest of them.
+    ExtrapolationWarning, OriginWarning
         As `steer`.
     """
     if isinstance(value, RowPlan):
@@ -140,22 +157,35 @@ def prepare_row(model: nn.Module, value: Any) -> RowPlan:
     interferences = tuple(_interferences(inner, placed))
     for one in interferences:
         if abs(one.change) >= NOTABLE:
-            warnings.warn(
+            warn_caller(
                 f"At {one.site!r} steering {one.second + 1} of this row is predicted to change the effect of steering "
                 f"{one.first + 1} by {one.change:+.0%}. Lower the strength of one of them, or use them on their own.",
                 SteeringWarning,
-                stacklevel=2,
             )
-    return RowPlan(tuple(_part(inner, placement) for _, placement in placed), interferences)
+    prices = _adding_up(placed)
+    if prices:
+        warn_caller(f"The steerings of this row {price_words(prices)}", SteeringWarning)
+    far = tuple((i, placement.far) for i, placement in placed if placement.far)
+    return RowPlan(tuple(_part(inner, placement) for _, placement in placed), interferences, far, prices)
 
 
-def with_defaults(value: Any, strength: float | None, positions: Positions | None) -> Any:
-    """Return ``value`` of a row with ``strength`` and ``positions`` where its choices state none."""
+def price_words(prices: Sequence[float]) -> str:
+    """Return what several steerings of one row cost together."""
+    each = " + ".join(f"{price:.2g}" for price in prices)
+    return (
+        f"together cost about {sum(prices):.2g} nats per token ({each}), because prices add up. Lower the scale of "
+        "each, or use one of them."
+    )
+
+
+def with_defaults(value: Any, strength: float | None, positions: Positions | None, scale: float = 1.0) -> Any:
+    """Return ``value`` of a row with ``strength`` and ``positions`` where its choices state none, times ``scale``."""
     return [
         Choice(
             choice.steering,
             strength if choice.strength is None else choice.strength,
             positions if choice.positions is None else choice.positions,
+            choice.scale * check_scale(scale),
         )
         for choice in _choices(value)
     ]
@@ -174,13 +204,36 @@ def _choices(value: Any) -> list[Choice]:
 
 
 def _placed(model: nn.Module, choice: Choice) -> list[Placement]:
-    how = {"strength": choice.strength, "positions": choice.positions}
+    how = {"strength": choice.strength, "scale": choice.scale, "positions": choice.positions}
     return placements(model, sites_of(choice.steering), **how, caller="steer_rows")  # type: ignore[arg-type]
 
 
 def _part(model: nn.Module, at: Placement) -> RowPart:
     site, steering, digest = prepare(model, at.site, at.steering, at.strength)
     return RowPart(site, steering, at.positions, f"{site.path} {site.side} {digest} {at.strength} {at.positions}")
+
+
+def _adding_up(placed: Sequence[tuple[int, Placement]]) -> tuple[float, ...]:
+    """Return the known prices by steering, where their sum is notably more than each of them; else nothing."""
+    if len({i for i, _ in placed}) < 2:
+        return ()
+    by_choice: dict[int, float] = {}
+    for i, placement in placed:
+        kl = _known_kl(placement)
+        by_choice[i] = by_choice.get(i, 0.0) + (0.0 if kl is None else kl)
+    prices = tuple(price for price in by_choice.values() if price > 0)
+    return prices if len(prices) > 1 and sum(prices) >= (1 + NOTABLE) * max(prices) else ()
+
+
+def _known_kl(at: Placement) -> float | None:
+    """Return what a steering costs in nats per token: as measured, else as predicted by the price that it stores."""
+    price = at.steering.price
+    if at.measured_kl is not None or price is None or price.site not in (None, at.site):
+        return at.measured_kl
+    try:
+        return price.kl(at.steering, strength=at.strength)
+    except SurgeryError:  # a price that was stored without what this map needs
+        return None
 
 
 def _place(model: nn.Module, at: Placement) -> tuple[str, str]:

@@ -31,6 +31,7 @@ def steer(
     sites: Any,
     *,
     strength: float | None = None,
+    scale: float = 1.0,
     kl_budget: float | None = None,
     fisher: Any = None,
     moments: Any = None,
@@ -52,9 +53,12 @@ def steer(
     strength : float or None
         0 leaves the states unchanged, 1 applies the map, and 0.5 goes half of the way. None uses the strength that the
         origin of each steering names, else 1.
+    scale : float
+        Multiplies the strength in force, which is the one above: 1 leaves a file as it was tuned, 2 steers twice as
+        strongly, 0 not at all, and a negative number the other way.
     kl_budget : float or None
-        Instead of ``strength``: a predicted KL(base ‖ steered) in nats per token, from which the strength follows.
-        Several sites share the budget at one strength; cross terms between sites are ignored.
+        Instead of ``strength`` and ``scale``: a predicted KL(base ‖ steered) in nats per token, from which the strength
+        follows. Several sites share the budget at one strength; cross terms between sites are ignored.
     fisher : Fisher, mapping of site to Fisher, or None
         For ``kl_budget``, see `lm.fisher`. None uses what is stored with each steering, see `lm.price`.
     moments : Moments, ClassMoments, mapping of site to one of them, or None
@@ -98,6 +102,9 @@ def steer(
 
     Warns
     -----
+    ExtrapolationWarning
+        Above twice the strength at which the effect of a steering was measured; and outside of [0, 1], where neither a
+        measurement nor a price chose the strength.
     OriginWarning
         Where a steering was fitted at another site, or on a model with another name or configuration.
 
@@ -110,14 +117,15 @@ def steer(
     Each thread gets its own steering (test_every_thread_gets_its_own_steering).
     A saved steering uses the site, strength and positions of its file, unless the caller gives others
     (test_a_steering_acts_where_its_origin_says, test_the_caller_replaces_what_the_origin_says).
+    A scale acts like the strength in force times that scale (test_a_scale_multiplies_the_strength_in_force).
     Afterwards the model is bit-identical, also when the block raised (test_the_model_is_bit_identical_afterwards).
     """
     if threads not in get_args(Threads):
         raise ParameterError(f"threads is {threads!r}; it must be one of {list(get_args(Threads))}.")
     inner = unwrapped(model)
     budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
-    strength = budgeted_strength(sites, strength=strength, positions=positions, **budget)
-    placed = placements(inner, sites, strength=strength, positions=positions)
+    strength = budgeted_strength(sites, strength=strength, scale=scale, positions=positions, **budget)
+    placed = placements(inner, sites, strength=strength, scale=scale, positions=positions)
     jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
     block = Block(note, [site.name for site, *_ in jobs], everywhere=threads == "all")
@@ -129,12 +137,18 @@ def steer(
 
 
 def optional_steer(
-    model: nn.Module, steering: Any, *, strength: float | None, positions: Positions | None, **budget: Any
+    model: nn.Module,
+    steering: Any,
+    *,
+    strength: float | None,
+    positions: Positions | None,
+    scale: float = 1.0,
+    **budget: Any,
 ) -> AbstractContextManager[object]:
     """Return the block that steers ``model``: an empty one for None, else `steer`, by default at "final"."""
     if steering is None:
         return nullcontext()
-    return steer(model, sites_of(steering), strength=strength, positions=positions, **budget)
+    return steer(model, sites_of(steering), strength=strength, scale=scale, positions=positions, **budget)
 
 
 def site_of_width(model: nn.Module, name: str, features: int | None) -> Site:
@@ -152,7 +166,7 @@ def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[S
     """Return the site called ``name``, the steering of rows there and its digest, once their widths were compared."""
     steering = as_steering(value)
     site = site_of_width(model, name, steering.dim)
-    at_strength = steering if strength == 1 else steering.interpolate(strength)
+    at_strength = steering if strength == 1 else steering.at(strength)
     return site, RowSteering(at_strength, name=f"Steering at {name!r} (strength {strength:g})"), steering.digest()
 
 

@@ -47,6 +47,8 @@ class SteeredLM(HFLM):
         A file written by `repsurgery.save`; None means the unsteered model.
     site : str or None
     strength : float or None
+    scale : float
+        Multiplies the strength.
     positions : {"all", "generated", "prompt", "last", "assistant"} or None
         None means the values in the file, and "final", 1 and "all" if it has none. See `lm.steer`. In a task that
         scores texts, the whole input is the prompt.
@@ -70,6 +72,7 @@ class SteeredLM(HFLM):
         steering: str | None = None,
         site: str | None = None,
         strength: float | None = None,
+        scale: float = 1.0,
         positions: Positions | None = None,
         dtype: str | None = None,
         device: str | None = None,
@@ -81,9 +84,11 @@ class SteeredLM(HFLM):
         if unknown:
             raise ParameterError(
                 f"The model type 'repsurgery' got {', '.join(unknown)}; besides pretrained, steering, site, strength, "
-                "positions, dtype, device, revision and max_length it takes " + ", ".join(sorted(HARNESS_OPTIONS)) + "."
+                "scale, positions, dtype, device, revision and max_length it takes "
+                + ", ".join(sorted(HARNESS_OPTIONS))
+                + "."
             )
-        opened = None if steering is None else open_steering(str(steering), site, strength, positions)
+        opened = None if steering is None else open_steering(str(steering), site, strength, positions, scale=scale)
         model, tokenizer = lm.load(
             str(pretrained), dtype=None if dtype == "auto" else dtype, device=_available(device), revision=revision
         )
@@ -98,6 +103,7 @@ class SteeredLM(HFLM):
         self.surgery: dict[str, Any] = {"model": str(pretrained)}
         self._steered = ExitStack()
         if opened is not None:
+            opened.warn_about_strength()
             (known,) = recognised([opened], model)
             # the model belongs to this object, so calls from all threads are steered
             self._steered.enter_context(lm.steer(model, known.steering, threads="all"))
