@@ -68,7 +68,7 @@ def test_the_least_squares_probe_explains_what_a_regression_explains(data):
     root = np.sqrt(w)
     A, b = (root[:, None] * X).astype(float), (root * z).astype(float)
     scale = np.linalg.norm(A, axis=0)
-    A = A / np.where(scale > 1e-6 * np.abs(data.X).max(), scale, np.inf)
+    A = A / np.where(scale > 1e-12 * np.abs(data.X.astype(float)).max(axis=0), scale, np.inf)
     values = np.linalg.svd(A, compute_uv=False)
     if ((values > 1e-13 * values[0]) & (values < 1e-6 * values[0])).any():
         return  # whether such a direction counts is a matter of the tolerance

@@ -72,6 +72,12 @@ SHRINKAGES = [{}, {"shrinkage": "ridge", "ridge": 1e-3}, {"shrinkage": "relative
 POOLED = [{"shrinkage": "pooled"}, {"shrinkage": "pooled", "alpha": 0.5}]
 
 
+def live(data):
+    """Return the columns (d,) that are no narrower than the rounding of the widest: the others LEACE counts as dead."""
+    spread = np.sqrt(np.diagonal(two_pass(data.X, data.w)[1]))
+    return spread >= 4 * EPS * spread.max()
+
+
 def assert_equal_means(est, data):
     """Check that all classes have the mean of the last, in every column, up to the rounding of the steered rows."""
     *sources, (B, b, size_b) = steered(est, data).values()
@@ -79,7 +85,8 @@ def assert_equal_means(est, data):
     for A, a, size_a in sources:
         # each steered number is a sum of d products, and so is the constant of its map
         allowed = 16 * (data.X.shape[1] + 4) * EPS * np.maximum(size_a, size_b) + TINY
-        assert (np.abs(two_pass(A, a)[0] - aim) <= allowed).all()
+        close = np.abs(two_pass(A, a)[0] - aim) <= allowed
+        assert close[live(data) if isinstance(est, rs.LEACE) else slice(None)].all()
 
 
 @pytest.mark.parametrize("estimator", EQUAL_MEANS)
@@ -249,7 +256,7 @@ def test_a_continuous_concept_has_no_covariance_with_erased_rows(data, k, draw):
     allowed = (
         64 * (d + len(X)) * EPS * np.outer(size, spread) + 64 * EPS**2 * np.outer(size, np.abs(Z).max(axis=0)) * w.sum()
     )
-    assert (np.abs(joint[:d, d:]) <= allowed + TINY).all()
+    assert (np.abs(joint[:d, d:]) <= allowed + TINY)[live(data)].all()
     from_moments = rs.LEACE.from_moments(CrossMoments.of(data.X, Z, sample_weight=data.w), concept_type="continuous")
     assert (from_moments.map_.weight == est.map_.weight).all()
 
