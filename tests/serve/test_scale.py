@@ -86,6 +86,8 @@ def test_the_limit_of_strengths_bounds_the_product(server):
     for sent in ({"strength": 100, "scale": 1.01}, {"strength": -50, "scale": 2.1}, {"strength": 100, "scale": -1e300}):
         status, answer, _ = server.post(COMPLETION, prompt="w1", steering={"name": "half", **sent})
         assert status == 400 and "between -100 and 100" in answer["error"]["message"]
+    status, answer, _ = server.post(COMPLETION, prompt="w1", steering={"name": "strong", "scale": 1e308})
+    assert status == 400 and "not a finite number" in answer["error"]["message"]
     # what a file asks for itself was never limited, and may be scaled down
     assert choices(server, {"name": "strong"}) and choices(server, {"name": "strong", "scale": 0.1})
     assert server.post(COMPLETION, prompt="w1", steering={"name": "strong", "scale": 0.9})[0] == 400

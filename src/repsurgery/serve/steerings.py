@@ -171,11 +171,14 @@ def _require_bounded(version: _Version, choice: SteeringChoice) -> None:
     if choice.scale == 1:
         return
     for function in (version.steering or {}).values():
-        in_force = function.origin.effective_strength(choice.strength)
-        if not abs(in_force * choice.scale) <= STRONGEST:
+        try:
+            effective = function.origin.effective_strength(choice.strength, choice.scale)
+        except ParameterError as error:
+            raise Refusal(400, str(error), param="steering") from error
+        if abs(effective) > STRONGEST:
             message = (
-                f"The scale of {choice.name[:64]!r} is {choice.scale:g} and its strength {in_force:g}; their product "
-                f"must lie between -{STRONGEST:g} and {STRONGEST:g}."
+                f"The strength of {choice.name[:64]!r} times its scale of {choice.scale:g} is {effective:g}; it must "
+                f"lie between -{STRONGEST:g} and {STRONGEST:g}."
             )
             raise Refusal(400, message, param="steering")
 
