@@ -72,7 +72,7 @@ def test_predicted_prices_are_those_at_the_strength_in_force(evidence, bench, sp
     candidate = canonical(Candidate(site, method, "texts", scope=scope))
     race = Race(bench, split.search, 0.1, None, SITES, evidence.apart)
     form = form_of(candidate, evidence)
-    placed, measured, _ = race.place(form)
+    placed, _, _ = race.place(form)
     for one in (placed, placed.scaled(0.5)):
         predicted = bench.kl_along(evidence.apart, one)
         assert 1 / 1.3 < bench.kl([*split.search, *split.confirmation], one) / predicted < 1.3

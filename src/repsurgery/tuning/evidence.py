@@ -24,7 +24,7 @@ from repsurgery.price import Fisher
 from repsurgery.tuning.candidates import Candidate, Fit
 from repsurgery.tuning.plan import Plan
 
-__all__ = ["Evidence", "Half", "gather"]
+__all__ = ["Evidence", "Half", "gather", "spread_out"]
 
 SPREAD = 0.3
 """Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
@@ -250,7 +250,7 @@ def _half(
                 notes.append(f"No fit on steps: {error}")
     else:
         notes.append("The continuations of fewer than two prompts differ in score, so no step can be credited.")
-    some, apart = _spread_out(own.generations, plan.priced // 2)
+    some, apart = spread_out(own.generations, plan.priced // 2)
     fishers, judges = (
         lm.fisher(
             *(twin.model, twin.tokenizer, texts),
@@ -292,7 +292,7 @@ def _telling(own: OnPolicy) -> list[Generation]:
     return [g for g in own.generations if np.ptp(by_prompt[g.index]) >= SPREAD and g.tokens]
 
 
-def _spread_out(generations: Sequence[Generation], most: int) -> tuple[list[Generation], list[Generation]]:
+def spread_out(generations: Sequence[Generation], most: int) -> tuple[list[Generation], list[Generation]]:
     """Return about ``most`` generations with at least one token, evenly distributed, and as many others if there are.
 
     Where there are no others, both are the same ones.
