@@ -6,7 +6,7 @@ import torch
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import ParameterError, ShapeError
+from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.lm.read.states import reader
 from repsurgery.price import Price
 from tests.lm.test_extract import Interrupting
@@ -249,8 +249,66 @@ def test_a_stored_price_serves_its_own_site():
         pass
 
 
-@pytest.mark.parametrize("positions", ["last", "prompt"])
+@pytest.mark.parametrize("positions", ["last", "prompt", "assistant"])
 def test_a_budget_needs_every_position(positions):
     partly = lm.steer(MODEL, {"final": SHIFT}, kl_budget=0.01, fisher=FISHERS["final"], positions=positions)
     with pytest.raises(ParameterError, match="every position that predicts a token"), partly:
         pass
+
+
+WRITTEN = lm.generate(MODEL, TOKENIZER, SOME[:6], n=2, max_new_tokens=6, progress=False)
+
+
+def along(positions, sites, **how):
+    found = lm.kl_divergence(
+        MODEL, TOKENIZER, WRITTEN, sites, positions=positions, direction="base-steered", progress=False, **how
+    )
+    return np.mean([value for one in found for value in one.values])
+
+
+@pytest.mark.parametrize("steering", [SHIFT, STRETCH], ids=["shift", "dense"])
+def test_a_budget_is_priced_at_the_positions_that_are_steered(tmp_path, steering):
+    strengths = {}
+    for positions in ("all", "generated"):
+        own = rs.SteeringFunction({None: steering}).with_origin(site=MID, positions=positions)
+        price = lm.price(MODEL, TOKENIZER, WRITTEN, own, samples=SAMPLES, progress=False)
+        rs.save(own.with_price(price), tmp_path / "mine")
+        own = rs.load(tmp_path / "mine")
+        assert own.price.fisher.positions == positions
+        t = strengths[positions] = own.price.strength(own, SMALL)
+        # one square per text and draw, each of relative variance 2
+        counts = np.array([len(g.tokens) + g.finished for g in WRITTEN])
+        drawn = np.sqrt(2 / SAMPLES * np.sum((counts / counts.sum()) ** 2))
+        # a shift has the exact second-order price; for another map the covariance with the matrix is missing
+        expected = along(positions, {MID: own}, strength=1e-3) * 1e6 * t**2
+        assert SMALL == pytest.approx(expected, rel=4 * drawn + (0.3 if steering is STRETCH else 0.02))
+        with lm.steer(MODEL, own, kl_budget=SMALL):
+            budgeted = MODEL(torch.tensor([[1, 5, 6]])).logits
+        with lm.steer(MODEL, own, strength=t):
+            assert torch.allclose(budgeted, MODEL(torch.tensor([[1, 5, 6]])).logits, atol=1e-9)
+        other = {"all": "generated", "generated": "all"}[positions]
+        refused = lm.steer(MODEL, own, kl_budget=SMALL, positions=other)
+        with pytest.raises(ParameterError, match=rf"price of positions='{other}'.*is that of '{positions}'"), refused:
+            pass
+        for given in ({}, {"positions": positions}):
+            how = {"steering": own, "kl_budget": SMALL, "n": 1, "max_new_tokens": 2, "progress": False, **given}
+            lm.generate(MODEL, TOKENIZER, SOME[:1], **how)
+    assert strengths["generated"] > 1.05 * strengths["all"]
+
+
+def test_a_matrix_at_final_serves_generated_tokens_too():
+    with lm.steer(MODEL, {"final": SHIFT}, kl_budget=SMALL, fisher=FISHERS["final"], positions="generated"):
+        MODEL(torch.tensor([[1, 5, 6]]))
+    below = lm.steer(MODEL, {MID: SHIFT}, kl_budget=SMALL, fisher=FISHERS[MID], positions="generated")
+    with pytest.raises(ParameterError, match=r"lm\.fisher\(.*positions='generated'\) along what lm\.generate"), below:
+        pass
+    with pytest.raises(ParameterError, match="needs generations"):
+        lm.price(MODEL, TOKENIZER, SOME, SHIFT, site=MID, positions="generated", progress=False)
+
+
+def test_matrices_of_other_positions_have_no_sum():
+    how = {"sites": [MID], "samples": 1, "progress": False}
+    every, generated = (lm.fisher(MODEL, TOKENIZER, WRITTEN, positions=p, **how)[MID] for p in ("all", "generated"))
+    assert (generated + generated).positions == "generated"
+    with pytest.raises(DataError, match="Measure both alike"):
+        every + generated

@@ -125,7 +125,7 @@ def test_where_turns_are_unknown_generated_is_named(model):
         lm.steer(model, {"final": MAP}, positions="assistant"),
     ):
         model.generate(ids, max_new_tokens=1)
-    with pytest.raises(PassError, match="positions='generated'"):
+    with pytest.raises(PassError, match="cannot tell positions='assistant'"):
         lm.kl_divergence(model, tokenizer, ["w1 w2"], MAP, positions="assistant", progress=False)
     with pytest.raises(TextError, match="cannot be found"):
         lm.generate(model, chatty(COUNTED), [DIALOGUE], **options)

@@ -288,9 +288,28 @@ def test_under_a_steering_the_steered_states_are_read(model, tokenizer, tmp_path
     assert weaker.generations != found.generations
 
 
-def test_a_steering_of_some_positions_is_refused(model, tokenizer):
-    steering = rs.SteeringFunction({None: random_map()}).with_origin(site="final", positions="generated")
-    with pytest.raises(ParameterError, match=r"with_origin\(positions='all'\)"):
+def test_texts_are_read_at_the_positions_at_which_they_were_steered(model, tokenizer):
+    options = {**OPTIONS, "sites": ["final"]}
+    for positions in ("all", "generated", "last"):
+        own = rs.SteeringFunction({None: random_map(seed=3)}).with_origin(site="layers.0", positions=positions)
+        found = lm.on_policy(model, tokenizer, PROMPTS, WordScorer(), steering=own, **options)
+        with lm.steer(model, own):
+            X, z, _ = labelled_states(model, tokenizer, found, "final", codes_by_text(found))
+        for label, moments in rs.ClassMoments.of(X, z).items():
+            assert_close(found["final"][label].mean, moments.mean, rtol=DEPTH)
+        # the first step of each text, as the hook of generate sees it
+        seen = []
+        handle = model.model.norm.register_forward_hook(lambda module, args, output, seen=seen: seen.append(output))
+        lm.generate(model, tokenizer, PROMPTS[:1], steering=own, n=1, max_new_tokens=1, progress=False)
+        handle.remove()
+        with lm.steer(model, own):
+            row = lm.states_along(model, tokenizer, found.generations[:1], progress=False)[0][0]
+        assert_close(row, seen[0][0, -1].detach(), rtol=DEPTH)
+
+
+def test_a_steering_of_earlier_answers_is_refused(model, tokenizer):
+    steering = rs.SteeringFunction({None: random_map()}).with_origin(site="final", positions="assistant")
+    with pytest.raises(ParameterError, match=r"with_origin\(positions='generated'\)"):
         lm.on_policy(model, tokenizer, PROMPTS, WordScorer(), steering=steering, **OPTIONS)
 
 

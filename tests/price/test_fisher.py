@@ -142,6 +142,16 @@ def test_merging_weighs_by_positions():
         a + rs.Fisher(1, np.eye(3))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "merged"), [(0, 0, 0), (0, 4, 4), (4, 0, 4), (4, 16, 4), (16, 4, 4), (3, 3, 3)]
+)
+def test_a_merged_matrix_has_the_fewest_draws_of_its_parts(one, other, merged):
+    # samples says how well a matrix is known; an exact part (0) adds no noise and lowers nothing
+    a, b = rs.Fisher(2, np.eye(2), one), rs.Fisher(5, 2 * np.eye(2), other)
+    assert (a + b).samples == (b + a).samples == merged
+    assert (a + b + rs.Fisher(1, np.eye(2), 2)).samples == 2
+
+
 def test_what_is_not_a_fisher_matrix_is_refused():
     for matrix in (np.array([[1.0, 2.0], [0.0, 1.0]]), -np.eye(2), np.full((2, 2), np.nan)):
         with pytest.raises(DataError, match="symmetric"):

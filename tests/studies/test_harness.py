@@ -7,6 +7,7 @@ import lm_eval.evaluator
 import numpy as np
 import pytest
 import torch
+from lm_eval.api.instance import Instance
 from lm_eval.tasks._yaml_loader import load_yaml
 from typer.testing import CliRunner
 
@@ -14,7 +15,15 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.cli.app import app
 from repsurgery.datasets import load_wikitext2
-from repsurgery.errors import DataError, ModelError, OriginWarning, ParameterError, ShapeError, SiteError
+from repsurgery.errors import (
+    DataError,
+    ModelError,
+    OriginWarning,
+    ParameterError,
+    PassError,
+    ShapeError,
+    SiteError,
+)
 from repsurgery.studies import harness
 from repsurgery.studies.harness import command
 from repsurgery.studies.harness.tasks import LOCAL_TASKS
@@ -123,6 +132,37 @@ def test_strength_reaches_the_model(folder):
     assert evaluate(folder, **arguments, strength=0) == pytest.approx(base, rel=AGREEMENT)
     half = native(folder, {"half": rs.load(arguments["steering"]).interpolate(0.5)})["half"]
     assert evaluate(folder, **arguments, strength=0.5) == pytest.approx(half, rel=AGREEMENT)
+
+
+@pytest.mark.parametrize("positions", ["all", "generated", "prompt", "last"])
+@pytest.mark.parametrize("site", ["final", "layers.0"])
+def test_continuations_are_scored_at_the_positions_of_generation(folder, tmp_path, site, positions):
+    pairs = [("w1 w2 w3", " w4 w5"), ("w6", " w7"), ("w1 w2 w3", " w4"), ("w9 w8", " w1 w2 w3"), ("w3 w1", " w2")]
+    file = tmp_path / "mine.safetensors"
+    rs.save(rs.SteeringFunction({None: random_map()}).with_origin(site=site, positions=positions), file)
+    steered = harness.SteeredLM(str(folder), steering=str(file), batch_size=2, add_bos_token=True)
+    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
+    found = [value for value, _ in steered.loglikelihood(asked, disable_tqdm=True)]
+    prompts, texts = map(list, zip(*pairs, strict=True))
+    model, tokenizer = lm.load(folder)
+    how = {"progress": False}
+    ours = lm.log_likelihoods(model, tokenizer, prompts, texts, steering=rs.load(file), **how)
+    assert found == pytest.approx([one.total for one in ours], rel=1e-5)
+    base = lm.log_likelihoods(model, tokenizer, prompts, texts, **how)
+    assert all(abs(a.total - b.total) > 1e-3 for a, b in zip(ours, base, strict=True))
+
+
+def test_a_steering_of_generated_tokens_is_priced_on_documents_alike(folder, tmp_path):
+    files = {}
+    for positions in ("generated", "last"):
+        files[positions] = str(tmp_path / f"{positions}.safetensors")
+        function = rs.SteeringFunction({None: random_map()}).with_origin(site="layers.0", positions=positions)
+        rs.save(function, files[positions])
+    ours = native(folder, {"generated": rs.load(files["generated"])}, max_length=LENGTH, batch_size=2)["generated"]
+    theirs = evaluate(folder, pretrained=str(folder), steering=files["generated"], max_length=LENGTH, batch_size=3)
+    assert ours == pytest.approx(theirs, rel=AGREEMENT)
+    with pytest.raises(PassError, match="A document has no prompt"):
+        evaluate(folder, pretrained=str(folder), steering=files["last"], max_length=LENGTH)
 
 
 def test_the_file_says_where_and_how(folder, tmp_path):

@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 
 from repsurgery import lm
+from repsurgery.certificates import EffectCertificate
 from repsurgery.errors import DataError
 from repsurgery.price import Fisher
+from repsurgery.tuning.bench import priced
 from repsurgery.tuning.candidates import Candidate, canonical
 from repsurgery.tuning.forms import STEERED, fitted_function, form_of
-from tests.tuning.tiny import labelled
+from repsurgery.tuning.race import Race
+from tests.tuning.tiny import SITES, labelled
 
 MOVES = [
     Candidate("final", "mean", "on-policy"),
@@ -29,10 +32,62 @@ SIX_DIGITS = 1.01e-5
 @pytest.mark.parametrize("candidate", MOVES, ids=lambda c: c.name)
 def test_the_predicted_price_is_that_of_the_fisher_matrix(evidence, candidate):
     form, X = form_of(candidate, evidence), evidence.steps(candidate.site)
-    fisher = evidence.fisher(candidate.site)
+    fisher = evidence.judge(candidate.site)
     moved = np.asarray(form.function(X), dtype=np.float64) - X
     assert form.unit_kl == pytest.approx(0.5 * np.mean(np.sum(moved @ fisher.matrix * moved, axis=1)))
     assert form.unit_kl == fisher.kl_on(form.function, X)
+
+
+@pytest.mark.parametrize("method", ["natural", "natural-mean", "blend"])
+def test_a_matrix_of_few_draws_does_not_flatter_the_shift_that_it_chose(evidence, method):
+    # matrices of fewer draws than there are features, whose expectation is the identity
+    ratios, flattered = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        halves = []
+        for half in evidence.halves:
+            d = half.steps["final"].shape[1]
+            G, H = rng.normal(size=(2, d // 4, d))
+            drawn_ = {
+                "fishers": {"final": Fisher(1, G.T @ G / len(G))},
+                "judges": {"final": Fisher(1, H.T @ H / len(H))},
+            }
+            halves.append(replace(half, **drawn_))
+        drawn = with_gradients(replace(evidence, halves=tuple(halves)), lambda n, d, rng=rng: rng.normal(size=(n, d)))
+        form = form_of(Candidate("final", method, "texts" if method == "blend" else "on-policy", damping=0.1), drawn)
+        (m,) = form.function.maps.values()
+        true = 0.5 * float(m.bias @ m.bias)
+        ratios.append(form.unit_kl / true)
+        flattered.append(drawn.fisher("final").kl_on(form.function, evidence.steps("final")) / true)
+    # a price by other draws is that of 8 squares of normal numbers, divided by their expectation
+    error = np.sqrt(2 / 8 / len(ratios))
+    assert np.mean(flattered) < 0.6 < 1 - 4 * error < np.mean(ratios) < 1 + 4 * error
+
+
+@pytest.mark.parametrize("scope", ["all", "gate", "soft"])
+@pytest.mark.parametrize("method", ["mean", "mimic", "leace", "natural", "natural-mean", "blend"])
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.filterwarnings("ignore::repsurgery.errors.ExtrapolationWarning")  # as in a search
+def test_predicted_prices_are_those_at_the_strength_in_force(evidence, bench, split, site, method, scope):
+    candidate = canonical(Candidate(site, method, "texts", scope=scope))
+    race = Race(bench, split.search, 0.1, None, SITES, evidence.apart)
+    form = form_of(candidate, evidence)
+    placed, _, _ = race.place(form)
+    for one in (placed, placed.scaled(0.5)):
+        predicted = bench.kl_along(evidence.apart, one)
+        assert 1 / 1.3 < bench.kl([*split.search, *split.confirmation], one) / predicted < 1.3
+        # what a file says follows from its certificate and its strength
+        certificate = priced(one, predicted).certificate
+        if isinstance(certificate, EffectCertificate):
+            assert certificate.kl * one.strength**2 == pytest.approx(predicted, rel=1e-5)
+            before = form.function.certificate
+            assert certificate.predicted_effect == pytest.approx(before.predicted_effect)
+            assert certificate.held_out_slope / certificate.held_out_error == pytest.approx(
+                before.held_out_slope / before.held_out_error
+            )
+            assert priced(one, predicted).digest() == certificate.digest == form.function.digest()
+        else:
+            assert certificate == form.function.certificate
 
 
 @pytest.mark.parametrize("kl", [0.01, 0.1])
@@ -45,7 +100,7 @@ def test_the_strength_of_a_price_has_that_price(evidence, candidate, kl):
     def at_strength(rows):
         return rows + strength * (np.asarray(form.function(rows), dtype=np.float64) - rows)
 
-    assert evidence.fisher(candidate.site).kl_on(at_strength, X) == pytest.approx(kl, rel=SIX_DIGITS)
+    assert evidence.judge(candidate.site).kl_on(at_strength, X) == pytest.approx(kl, rel=SIX_DIGITS)
     assert form.strength(4 * kl) == pytest.approx(2 * strength, rel=SIX_DIGITS)
 
 
@@ -127,7 +182,7 @@ def test_a_gated_candidate_has_no_slope(evidence):
 
 def test_a_steering_without_effect_on_predictions_is_refused(evidence):
     d = evidence.fisher("final").dim
-    blind = tuple(replace(half, fishers={"final": Fisher(1, np.zeros((d, d)))}) for half in evidence.halves)
+    blind = tuple(replace(half, judges={"final": Fisher(1, np.zeros((d, d)))}) for half in evidence.halves)
     with pytest.raises(DataError, match="It changes no prediction"):
         form_of(Candidate("final", "mean", "on-policy"), replace(evidence, halves=blind))
 

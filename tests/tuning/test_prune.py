@@ -72,8 +72,9 @@ def test_a_slope_within_its_error_shows_no_effect(evidence, every):
 
 def test_a_direction_is_measured_once(evidence):
     d = evidence.fisher("final").dim
+    same = {"final": Fisher(1, np.eye(d))}
     # where every direction costs the same, damping does not change the direction of a natural shift
-    round_ = tuple(replace(half, fishers={"final": Fisher(1, np.eye(d))}) for half in evidence.halves)
+    round_ = tuple(replace(half, fishers=same, judges=same) for half in evidence.halves)
     alike = [Candidate("final", "natural", "on-policy", damping=damping) for damping in (0.3, 1.0)]
     found = prune(alike, replace(evidence, halves=round_), kl=0.1, most=5)
     assert [form.candidate for form in found.forms] == alike[:1]
@@ -100,7 +101,7 @@ def test_a_map_that_stretches_too_far_is_dropped(evidence):
 
 def test_what_cannot_be_fitted_is_dropped_with_the_error(evidence):
     d = evidence.fisher("final").dim
-    blind = tuple(replace(half, fishers={"final": Fisher(1, np.zeros((d, d)))}) for half in evidence.halves)
+    blind = tuple(replace(half, judges={"final": Fisher(1, np.zeros((d, d)))}) for half in evidence.halves)
     mean = Candidate("final", "mean", "on-policy")
     found = prune([mean], replace(evidence, halves=blind), kl=0.1, most=5)
     assert reason_of(found, mean) == "It cannot be fitted: It changes no prediction."

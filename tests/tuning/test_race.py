@@ -31,8 +31,10 @@ def forms(evidence):
 
 
 @pytest.fixture
-def make_race(bench, split):
-    return lambda budget=0.1, wikitext=None, bench=bench: Race(bench, split.search, budget, wikitext, SITES)
+def make_race(bench, split, evidence):
+    return lambda budget=0.1, wikitext=None, bench=bench: Race(
+        bench, split.search, budget, wikitext, SITES, evidence.apart
+    )
 
 
 def reversed_(form):

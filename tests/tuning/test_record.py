@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from repsurgery.certificates import EffectCertificate
 from repsurgery.errors import ParameterError
 from repsurgery.studies.tuned.record import check_tune_record
 from repsurgery.tuning.plan import Budget
@@ -40,6 +41,27 @@ def test_the_figures_agree_with_each_other(record):
     optimism = record["optimism"]
     assert optimism["difference"] == pytest.approx(optimism["search"] - optimism["confirmation"])
     assert optimism["confirmation"] == effect["value"]
+
+
+def test_predicted_prices_are_those_that_are_measured(searched, record):
+    measured = [row for row in record["candidates"] if row["measured_kl"] is not None]
+    assert {round(row["kl"] / record["budget"]["kl"], 3) for row in measured} >= {0.25, 0.5, 1.0}
+    # the price of the confirmation; those of the race are of eight texts
+    assert 1 / 1.3 < record["price"]["predicted_kl"] / record["price"]["kl"] < 1.3
+    assert all(row["predicted_kl"] > 0 for row in measured)
+    # the price grows with the square of the strength, in the prediction as in the measurement
+    chosen = [row for row in measured if row["name"].startswith(record["chosen"]["name"])]
+    (full, *others) = sorted(chosen, key=lambda row: -row["kl"])
+    assert len(others) == 2
+    for row in others:
+        square = (row["strength"] / full["strength"]) ** 2
+        assert row["predicted_kl"] / full["predicted_kl"] == pytest.approx(square, rel=0.2)
+        assert square < 0.7
+    # what `inspect` prints: the certificate's price at the strength in force
+    steering = searched.tuned.steering
+    if isinstance(steering.certificate, EffectCertificate):
+        in_force = steering.certificate.kl * steering.origin.strength**2
+        assert in_force == pytest.approx(record["price"]["predicted_kl"], rel=1e-5)
 
 
 def test_one_candidate_is_chosen_and_every_other_has_a_status(record):

@@ -27,7 +27,7 @@ class EffectCertificate(Shown):
     ----------
     method : str
     kl : float
-        The predicted KL(base ‖ steered) of the shift in nats per token, ½ δᵀFδ.
+        The predicted KL(base ‖ steered) of the shift in nats per token: ½ δᵀFδ, or what `priced` states.
     slope : float
         On the prompts that the shift was computed from; larger in size than it is for new prompts.
     held_out_slope, held_out_error : float
@@ -72,6 +72,16 @@ class EffectCertificate(Shown):
         The texts before each step are taken as the base model writes them.
         """
         return self.held_out_slope * math.sqrt(self.kl)
+
+    def priced(self, kl: float) -> "EffectCertificate":
+        """Return this certificate with a price of the same shift that was measured apart from its fit.
+
+        A shift that was chosen by a Fisher matrix is cheap by that matrix, the more so the fewer draws it is from. The
+        slopes are per square root of a nat, so that the predicted effect stays the same.
+        """
+        per_root = math.sqrt(self.kl / kl)
+        slopes = {name: per_root * getattr(self, name) for name in ("slope", "held_out_slope", "held_out_error")}
+        return replace(self, kl=kl, **slopes)
 
     def _card(self) -> Card:
         return effect_card(self)

@@ -39,15 +39,19 @@ class Fisher(Shown):
         Symmetric and positive semidefinite.
     samples : int
         Tokens drawn per position; 0 where the matrix is exact.
+    positions : {"all", "generated"}
+        Which positions were shifted; see `lm.fisher`.
 
     Guarantees
     ----------
+    A budget for other positions is refused (test_a_budget_is_priced_at_the_positions_that_are_steered).
     Merging parts equals reading everything at once (test_merged_matrices_are_those_of_all_texts).
     """
 
     count: int
     matrix: Matrix
     samples: int = 0
+    positions: str = "all"
 
     def __post_init__(self) -> None:
         F = np.array(self.matrix, dtype=np.float64)
@@ -55,6 +59,8 @@ class Fisher(Shown):
             raise ShapeError(f"A Fisher matrix has shape (d, d), not {F.shape}.")
         if type(self.count) is not int or self.count < 1 or type(self.samples) is not int or self.samples < 0:
             raise DataError(f"A Fisher matrix of {self.count!r} positions and {self.samples!r} samples cannot exist.")
+        if self.positions not in ("all", "generated"):
+            raise DataError(f"A Fisher matrix shifts positions 'all' or 'generated', not {self.positions!r}.")
         trace = float(np.trace(F))
         if not np.isfinite(F).all() or trace < 0 or np.abs(F - F.T).max() > ASYMMETRY * max(trace, 1e-300):
             raise DataError("A Fisher matrix is finite, symmetric and has a trace of at least 0. Compute it again.")
@@ -117,10 +123,14 @@ class Fisher(Shown):
             return NotImplemented
         if self.dim != other.dim:
             raise ShapeError(f"Fisher matrices of {self.dim} and {other.dim} features do not belong to one site.")
+        if self.positions != other.positions:
+            raise DataError(
+                f"Matrices of positions {self.positions!r} and {other.positions!r} have no sum. Measure both alike."
+            )
         count = self.count + other.count
         matrix = (self.count / count) * self.matrix + (other.count / count) * other.matrix
         drawn = [fisher.samples for fisher in (self, other) if fisher.samples]
-        return Fisher(count, matrix, min(drawn, default=0))
+        return Fisher(count, matrix, min(drawn, default=0), self.positions)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this matrix to one file."""
@@ -135,7 +145,7 @@ class Fisher(Shown):
         return fisher_card(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Fisher, (self.count, np.array(self.matrix), self.samples)
+        return Fisher, (self.count, np.array(self.matrix), self.samples, self.positions)
 
 
 def check_budget(kl_budget: Any) -> float:
@@ -160,11 +170,13 @@ def budget_strength(kl_budget: Any, kl: float) -> float:
 
 def to_contents(fisher: Fisher) -> Contents:
     """Return the file form of ``fisher``."""
-    return Contents(KIND, {"count": fisher.count, "samples": fisher.samples}, {"matrix": fisher.matrix})
+    header = {"count": fisher.count, "samples": fisher.samples, "positions": fisher.positions}
+    return Contents(KIND, header, {"matrix": fisher.matrix})
 
 
 def from_contents(contents: Contents) -> Fisher:
     """Return the matrix from the contents of a file, after checking it."""
     with built_from("a Fisher matrix"):
         matrix = contents.arrays["matrix"]
-        return Fisher(contents.header["count"], matrix, contents.header["samples"])
+        header = contents.header
+        return Fisher(header["count"], matrix, header["samples"], header.get("positions", "all"))

@@ -57,7 +57,7 @@ class Price(Shown):
 def price_parts(price: Price) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays and the JSON header of ``price``; matrices are rounded to float32, which halves the file."""
     header: dict[str, Any] = {"count": price.fisher.count, "samples": price.fisher.samples, "moments": None}
-    header["site"] = price.site
+    header |= {"site": price.site, "positions": price.fisher.positions}
     arrays: dict[str, NDArray[Any]] = {"fisher": price.fisher.matrix.astype(np.float32)}
     header["share"] = list(map(list, price.share.items())) if isinstance(price.share, Mapping) else price.share
     if price.moments is not None:
@@ -78,7 +78,7 @@ def price_from_parts(arrays: Mapping[str, NDArray[Any]], header: Any) -> Price |
     if header is None:
         return None
     with built_from("a price"):
-        fisher = Fisher(header["count"], arrays["fisher"], header["samples"])
+        fisher = Fisher(header["count"], arrays["fisher"], header["samples"], header.get("positions", "all"))
         share, moments, site = header["share"], header["moments"], header.get("site")
         if site is not None and not isinstance(site, str):
             raise DataError(f"The site of a price is a text, not {site!r}.")

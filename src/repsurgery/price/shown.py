@@ -23,7 +23,7 @@ def _figures(fisher: "Fisher") -> tuple[tuple[str, str], ...]:
     drawn = f"{count(fisher.samples, 'token')} drawn at each" if fisher.samples else "exact at each"
     mean = 0.5 * float(np.trace(fisher.matrix)) / fisher.dim
     return (
-        ("positions", f"{fisher.count:,}, {drawn}"),
+        ("positions", f"{fisher.count:,}, {drawn}" + ("" if fisher.positions == "all" else "; generated ones moved")),
         ("price of a shift", f"{number(mean)} nats per token for a shift of norm 1, on average over directions"),
     )
 

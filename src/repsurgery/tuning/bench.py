@@ -11,6 +11,7 @@ import numpy as np
 
 from repsurgery import lm
 from repsurgery.arrays import Vector
+from repsurgery.certificates import EffectCertificate
 from repsurgery.checkpoint import journal_of, keyed_folder
 from repsurgery.datasets import Documents
 from repsurgery.errors import NonFiniteError
@@ -24,7 +25,7 @@ from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.plan import Measure, Plan
 
-__all__ = ["Bench", "Effect", "Placed", "effect_of"]
+__all__ = ["Bench", "Effect", "Placed", "effect_of", "price_along", "priced"]
 
 HEADROOM = 0.97
 """The share of the budget at which a price is placed, because other prompts and documents differ a little."""
@@ -185,26 +186,16 @@ class Bench:
         number range of the model.
         """
         most = samples or self.plan.samples
-        generations = [g for g in self.written(prompts, None) if g.sample < most]
+        return self.kl_along([g for g in self.written(prompts, None) if g.sample < most], placed)
+
+    def kl_along(self, generations: Sequence[Generation], placed: Placed) -> float:
+        """Return KL(base ‖ steered) in nats, the mean over all steps of ``generations``."""
         facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
         journal = journal_of(self.work / "prices", "kl", facts)
         if placed.key not in journal:
-            journal.note({placed.key: self._kl(generations, placed)})
-        # a divergence of rounding errors may be slightly below 0
-        return math.inf if journal[placed.key] is None else max(0.0, float(journal[placed.key]))
-
-    def _kl(self, generations: Sequence[Generation], placed: Placed) -> float | None:
-        def run(twin: Twin, part: Sequence[Generation]) -> list[float]:
-            how: dict[str, Any] = {"direction": "base-steered", "batch_size": 16, "progress": False}
-            found = lm.kl_divergence(twin.model, twin.tokenizer, part, placed.steering, **how)
-            return [value for one in found for value in one.values]
-
-        cores = len(self.pair)
-        try:
-            parts = each(run, [generations[i::cores] for i in range(cores) if generations[i::cores]], self.pair)
-        except NonFiniteError:
-            return None
-        return float(np.mean([value for part in parts for value in part]))
+            found = price_along(self.pair, generations, placed)
+            journal.note({placed.key: None if math.isinf(found) else found})
+        return math.inf if journal[placed.key] is None else float(journal[placed.key])
 
     def wikitext_ratio(self, placed: Placed, documents: int) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
@@ -240,3 +231,32 @@ class Bench:
             finite = math.isfinite(ratio)
             placed = placed.scaled(math.sqrt(HEADROOM * math.log(most) / math.log(ratio)) if finite else 0.25)
         return placed, ratio
+
+
+def price_along(pair: Sequence[Twin], generations: Sequence[Generation], placed: Placed) -> float:
+    """Return KL(base ‖ steered) in nats, the mean over all steps of ``generations``, on all cores.
+
+    Infinite where the steered states leave the number range of the model.
+    """
+
+    def run(twin: Twin, part: Sequence[Generation]) -> list[float]:
+        how: dict[str, Any] = {"direction": "base-steered", "batch_size": 16, "progress": False}
+        found = lm.kl_divergence(twin.model, twin.tokenizer, part, placed.steering, **how)
+        return [value for one in found for value in one.values]
+
+    cores = len(pair)
+    try:
+        parts = each(run, [generations[i::cores] for i in range(cores) if generations[i::cores]], pair)
+    except NonFiniteError:
+        return math.inf
+    # a divergence of rounding errors may be slightly below 0
+    return max(0.0, float(np.mean([value for part in parts for value in part])))
+
+
+def priced(placed: Placed, kl: float) -> SteeringFunction:
+    """Return the function of ``placed`` with a certificate whose price is ``kl`` at this strength."""
+    function, certificate = placed.function, placed.function.certificate
+    if not isinstance(certificate, EffectCertificate) or not 0 < kl < math.inf:
+        return function
+    # rounded, so that a steering that is made again is the same file
+    return function.sealed(certificate.priced(float(f"{kl / placed.strength**2:.6g}")))

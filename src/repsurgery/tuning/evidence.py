@@ -24,7 +24,7 @@ from repsurgery.price import Fisher
 from repsurgery.tuning.candidates import Candidate, Fit
 from repsurgery.tuning.plan import Plan
 
-__all__ = ["Evidence", "Half", "gather"]
+__all__ = ["Evidence", "Half", "gather", "spread_out"]
 
 SPREAD = 0.3
 """Prompts whose continuations all have scores closer than this say almost nothing about which step to change."""
@@ -40,9 +40,13 @@ class Half:
         Of "on-policy" and "steps"; a fit is absent where too few texts are of one class.
     gradients : mapping of site to (prompts, d) array
         Of the credit; empty where fewer than two prompts have continuations that differ in score.
-    fishers : mapping of site to Fisher
+    fishers, judges : mapping of site to Fisher
+        For fits and for their prices: a natural shift is cheap by the very matrix that chose it, the more so the fewer
+        draws that matrix is from.
     steps : mapping of site to (n, d) array
         States of some unsteered steps, on which steerings are priced.
+    apart : tuple of Generation
+        The continuations of ``judges``: others than those of ``fishers``, as far as there are any.
     notes : tuple of str
         What could not be fitted, and why.
     """
@@ -50,7 +54,9 @@ class Half:
     moments: Mapping[str, Mapping[str, ClassMoments]]
     gradients: Mapping[str, Matrix]
     fishers: Mapping[str, Fisher]
+    judges: Mapping[str, Fisher]
     steps: Mapping[str, NDArray[np.float32]]
+    apart: tuple[Generation, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -107,6 +113,15 @@ class Evidence:
     def fisher(self, site: str) -> Fisher:
         """Return the Fisher matrix of both halves."""
         return self.halves[0].fishers[site] + self.halves[1].fishers[site]
+
+    def judge(self, site: str) -> Fisher:
+        """Return another Fisher matrix of both halves, along other continuations, for the prices of what was fitted."""
+        return self.halves[0].judges[site] + self.halves[1].judges[site]
+
+    @property
+    def apart(self) -> list[Generation]:
+        """Continuations that no map was fitted on, as far as there are any; on them prices are predicted."""
+        return [g for half in self.halves for g in half.apart]
 
     def steps(self, site: str) -> NDArray[np.float32]:
         """Return states (n, d) of unsteered steps."""
@@ -235,20 +250,23 @@ def _half(
                 notes.append(f"No fit on steps: {error}")
     else:
         notes.append("The continuations of fewer than two prompts differ in score, so no step can be credited.")
-    some = _spread_out(own.generations, plan.priced // 2)
-    fishers = lm.fisher(
-        *(twin.model, twin.tokenizer, some),
-        sites=list(sites),
-        samples=plan.draws,
-        seed=seed,
-        progress=progress,
-        work_dir=work,
+    some, apart = spread_out(own.generations, plan.priced // 2)
+    fishers, judges = (
+        lm.fisher(
+            *(twin.model, twin.tokenizer, texts),
+            sites=list(sites),
+            samples=plan.draws,
+            seed=seed + again,
+            progress=progress,
+            work_dir=work,
+        )
+        for again, texts in enumerate((some, apart))
     )
     states = {
         site: np.concatenate(lm.states_along(twin.model, twin.tokenizer, some, site=site, progress=False))
         for site in sites
     }
-    return Half(moments, gradients, fishers, states, tuple(notes))
+    return Half(moments, gradients, fishers, judges, states, tuple(apart), tuple(notes))
 
 
 def _drawn(texts: LabelledTexts, most: int, seed: int) -> LabelledTexts:
@@ -274,7 +292,11 @@ def _telling(own: OnPolicy) -> list[Generation]:
     return [g for g in own.generations if np.ptp(by_prompt[g.index]) >= SPREAD and g.tokens]
 
 
-def _spread_out(generations: Sequence[Generation], most: int) -> list[Generation]:
-    """Return about ``most`` generations, evenly distributed, that have at least one token."""
+def spread_out(generations: Sequence[Generation], most: int) -> tuple[list[Generation], list[Generation]]:
+    """Return about ``most`` generations with at least one token, evenly distributed, and as many others if there are.
+
+    Where there are no others, both are the same ones.
+    """
     written = [g for g in generations if g.tokens]
-    return written[:: max(1, len(written) // max(most, 1))]
+    step = max(1, len(written) // max(most, 1))
+    return written[::step], written[step // 2 :: step]

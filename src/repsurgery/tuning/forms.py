@@ -35,7 +35,7 @@ class Form:
     function : SteeringFunction
         At strength 1, without origin.
     unit_kl : float
-        The predicted price at strength 1.
+        The predicted price at strength 1, by a Fisher matrix that took no part in the fit.
     slope : float or None
         The predicted change of the score per square root of a nat, by gradients of the half of the prompts on which the
         function was not fitted; None without gradients or behind a gate.
@@ -75,7 +75,7 @@ def form_of(candidate: Candidate, evidence: Evidence) -> Form:
     DataError
         It cannot be fitted on this evidence, or changes no prediction.
     """
-    site, X, fisher = candidate.site, evidence.steps(candidate.site), evidence.fisher(candidate.site)
+    site, X, fisher = candidate.site, evidence.steps(candidate.site), evidence.judge(candidate.site)
     function = fitted_function(candidate, evidence)
     unit_kl = fisher.kl_on(function, X)
     if not (math.isfinite(unit_kl) and unit_kl > 0):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from repsurgery.errors import DataError, MissingExtraError
+from repsurgery.lm.generate.generate import Generation
 from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed, effect_of
 from repsurgery.tuning.candidates import SPACE, Candidate, canonical
 from repsurgery.tuning.forms import Form
@@ -37,6 +38,8 @@ class Raced:
     wikitext_ratio : float or None
     effect : Effect
         On the search prompts that it met.
+    predicted_kl : float
+        The price at this strength along continuations that took no part in the race.
     finished : bool
         False where it stopped early.
     """
@@ -46,6 +49,7 @@ class Raced:
     kl: float
     wikitext_ratio: float | None
     effect: Effect
+    predicted_kl: float
     finished: bool
 
 
@@ -64,6 +68,8 @@ class Race:
         The largest ratio of WikiText perplexities.
     sites : sequence of str
         Every site of a candidate.
+    apart : sequence of Generation
+        The continuations on which prices are predicted.
     """
 
     bench: Bench
@@ -71,6 +77,7 @@ class Race:
     budget: float
     wikitext: float | None
     sites: Sequence[str]
+    apart: Sequence[Generation]
     raced: dict[Candidate, Raced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,7 +127,9 @@ class Race:
                 break
         state = optuna.trial.TrialState.COMPLETE if finished else optuna.trial.TrialState.PRUNED
         self._study.tell(trial, float(steered.mean()) if finished else None, state=state)
-        self.raced[candidate] = Raced(form, placed, kl, ratio, effect_of(base, steered), finished)
+        self.raced[candidate] = Raced(
+            form, placed, kl, ratio, effect_of(base, steered), self.bench.kl_along(self.apart, placed), finished
+        )
         return self.raced[candidate]
 
     def place(self, form: Form) -> tuple[Placed, float, float | None]:

@@ -41,8 +41,16 @@ def outcome_of(search: Search, confirmed: Confirmed) -> Outcome:
     )
 
 
-def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> dict[str, Any]:
-    """Return the record of a finished search, JSON-ready."""
+def record_of(
+    search: Search, best: Raced, confirmed: Confirmed, function: SteeringFunction, model: str
+) -> dict[str, Any]:
+    """Return the record of a finished search that chose ``function``, JSON-ready.
+
+    Guarantees
+    ----------
+    Prices that are predicted are those at the strength in force
+    (test_predicted_prices_are_those_at_the_strength_in_force).
+    """
     e, plan = confirmed.effect, search.bench.plan
     chosen = {**_setting(best.form.candidate, search), "strength": confirmed.placed.strength}
     ratio = confirmed.wikitext_ratio
@@ -66,7 +74,7 @@ def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> 
         "price": {
             "kl": confirmed.kl,
             "wikitext_ratio": ratio,
-            "predicted_kl": best.form.unit_kl * confirmed.placed.strength**2,
+            "predicted_kl": search.bench.kl_along(search.evidence.apart, confirmed.placed),
         },
         "confirmation_prompts": e.prompts,
         "search_prompts": len(search.split.search),
@@ -79,7 +87,7 @@ def record_of(search: Search, best: Raced, confirmed: Confirmed, model: str) -> 
             for other, one in confirmed.others
         ],
         "chosen": chosen,
-        "certificate": certificate_words(best.form.function, best.form.candidate),
+        "certificate": certificate_words(function, best.form.candidate),
         "optimism": {
             "search": best.effect.value,
             "confirmation": e.value,
@@ -156,7 +164,7 @@ def _measured(raced: Raced, search: Search, status: str) -> dict[str, Any]:
     e = raced.effect
     return {
         **_form(raced.form, search),
-        **{"predicted_kl": raced.form.unit_kl * raced.placed.strength**2, "measured_kl": raced.kl},
+        **{"predicted_kl": raced.predicted_kl, "measured_kl": raced.kl},
         **{"wikitext_ratio": raced.wikitext_ratio, "strength": raced.placed.strength, "status": status, "reason": ""},
         **{"prompts": e.prompts, "base": e.base, "measure": e.steered, "effect": e.to_dict()},
     }

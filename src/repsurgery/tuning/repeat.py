@@ -7,10 +7,11 @@ from typing import Any
 
 from repsurgery import lm
 from repsurgery.certificates.outcome import Outcome
-from repsurgery.errors import IdentityWarning, ParameterError
+from repsurgery.errors import ExtrapolationWarning, IdentityWarning, ParameterError
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.origin import IN_CHAT
 from repsurgery.steering.function import SteeringFunction
+from repsurgery.tuning.bench import Placed, price_along, priced
 from repsurgery.tuning.evidence import gather
 from repsurgery.tuning.forms import fitted_function
 from repsurgery.tuning.inputs import choose_sites, find_prompts, find_texts
@@ -79,8 +80,9 @@ def repeat(
         )
         require_same("scores of the labeller", judges.labeller.digest, lock["labeller"])
         announce(f"writing: {len(split.writing)} prompts x {plan.writing_samples}")
+        pair = twins(network, tokenizer)
         evidence = gather(
-            twins(network, tokenizer),
+            pair,
             judges.texts,
             split.folds,
             judges.labeller,
@@ -92,7 +94,10 @@ def repeat(
             work=work / "evidence",
             progress=progress,
         )
-        function = fitted_function(candidate, evidence).with_origin(origin)
+        placed = Placed(fitted_function(candidate, evidence), candidate.site, lock["strength"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)  # the strength is that of a measured price
+            function = priced(placed, price_along(pair, evidence.apart, placed)).with_origin(origin)
     if function.digest() != lock["digest"]:
         warnings.warn(
             f"The steering has the digest {function.digest()[:12]}, and that of the lock {lock['digest'][:12]}: other "

@@ -16,7 +16,7 @@ from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.origin import IN_CHAT, Origin
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.bench import Bench
+from repsurgery.tuning.bench import Bench, priced
 from repsurgery.tuning.confirm import Confirmed
 from repsurgery.tuning.exports import check_target, exports_of
 from repsurgery.tuning.inputs import Prompts, Texts, choose_sites, find_documents, find_prompts, find_texts
@@ -68,13 +68,15 @@ def run(request: Request) -> tuple[SteeringFunction, dict[str, Any], Lock]:
         search.gather()
         best = search.choose()
         confirmed = search.confirm(best)
+        predicted = bench.kl_along(search.evidence.apart, confirmed.placed)
         used = {"strength": confirmed.placed.strength, "positions": "all", "data": prompts.place["digest"]}
         used |= {"pooling": f"generated{IN_CHAT}"} if speaks_in_chat(prompts.prompts) else {}
         exports = exports_of(network, best.form.function, best.placed.site)
         origin = lm.origin_of(network, site=best.placed.site, **used)
-    steering = best.form.function.with_origin(origin).with_outcome(outcome_of(search, confirmed))
+    function = priced(confirmed.placed, predicted)
+    steering = function.with_origin(origin).with_outcome(outcome_of(search, confirmed))
     lock = _lock(r, search, best, confirmed, origin, texts, prompts)
-    return steering, {**record_of(search, best, confirmed, r.model), "exports": exports}, lock
+    return steering, {**record_of(search, best, confirmed, function, r.model), "exports": exports}, lock
 
 
 def _lock(

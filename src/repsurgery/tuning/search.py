@@ -114,7 +114,8 @@ class Search:
             return self._raced()
 
     def _raced(self) -> Raced:
-        self.race = Race(self.bench, self.split.search, self.budget.kl, self.budget.wikitext, self.sites)
+        budget, apart = (self.budget.kl, self.budget.wikitext), self.evidence.apart
+        self.race = Race(self.bench, self.split.search, *budget, self.sites, apart)
         began = time.monotonic()
         self.bench.written(self.split.search, None)
         self._slowest = time.monotonic() - began

@@ -97,7 +97,7 @@ def fit_table(
     strength, positions, licence
         Written to the origin as advice for later use; the map is always fitted at strength 1.
     store_fisher : bool
-        Store the Fisher matrix at ``site`` along these texts, and the moments of the steered positions, so that
+        Store the Fisher matrix at ``site`` along these texts, all positions steered, and the moments, so that
         ``kl_budget`` needs nothing else later; see `lm.price`.
     held_out : float
         The share of each label's texts to hold out; see `datasets.hold_out`. 0 fits on all texts, and so does a table

@@ -157,8 +157,10 @@ def fit_on_policy(
         finished.append(Round(estimator, written.counts, sum(scores) / len(scores)))
     assert composed is not None
     if store_fisher:
-        some = [_whole(g) for g in own[:: max(1, len(own) // PRICED)]]
-        composed = composed.with_price(lm.price(network, tokenizer, some, composed, site=site, progress=progress))
+        chosen = own[:: max(1, len(own) // PRICED)]
+        some: Any = chosen if positions == "generated" else [_whole(g) for g in chosen]
+        how = {"site": site, "positions": "generated" if positions == "generated" else "all", "progress": progress}
+        composed = composed.with_price(lm.price(network, tokenizer, some, composed, **how))
     return OnPolicyFit(composed.with_origin(origin), tuple(finished))
 
 

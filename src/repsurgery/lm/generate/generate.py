@@ -29,6 +29,7 @@ __all__ = [
     "end_tokens",
     "generate",
     "predicting_positions",
+    "prompt_lengths",
     "prompt_tokens",
     "until_end",
 ]
@@ -238,6 +239,14 @@ def predicting_positions(
         for prompt, row, g in zip(prompts, rows, generations, strict=True)
     ]
     return rows, steps
+
+
+def prompt_lengths(steps: Sequence[slice]) -> list[int]:
+    """Return the length of each generation's prompt, from the positions that predict its tokens.
+
+    The last token of the prompt predicts the first new token.
+    """
+    return [step.start + 1 for step in steps]
 
 
 def continuation_text(tokenizer: Any, prompt: Sequence[int], new: Sequence[int]) -> str:

@@ -157,7 +157,7 @@ def on_policy(
     step_at : float
     steering : None, a mapping of site to steering, or one steering for the site of its origin, else "final"
         Write under this steering, and read the steered states: a map T₂ that is fitted on them continues the steering
-        T₁ as h ↦ T₂(T₁(h)). See `steer`; it must act at all positions.
+        T₁ as h ↦ T₂(T₁(h)). See `steer`; positions "assistant" are refused.
     batch_size : int
         Texts per pass; halved, with a warning, if memory is exhausted.
     progress : bool
@@ -197,7 +197,7 @@ def on_policy(
     # a prompt that is too long is found before anything is written
     encode(model, tokenizer, prompts, max_length=max_length, room=room, caller="on_policy")
     scores = Scores(scorer, work_dir)
-    steering = _everywhere(model, steering)
+    steering = _located(model, steering)
     sampling = {"max_new_tokens": room, "top_p": top_p, "temperature": temperature, "seed": seed}
     how: dict[str, Any] = {**sampling, "max_length": max_length}
     # the scorer runs outside of the blocks that steer, because it may use the same model
@@ -222,17 +222,16 @@ def on_policy(
     return OnPolicy(ordered, written, found, counts, prefixes)
 
 
-def _everywhere(model: nn.Module, steering: Any) -> Any:
-    """Return ``steering`` as a mapping of sites, or raise an error if it does not act at all positions."""
+def _located(model: nn.Module, steering: Any) -> Any:
+    """Return ``steering`` as a mapping of sites, or raise an error if its positions cannot be found along a text."""
     if steering is None:
         return None
     placed = fixed_sites(unwrapped(model), steering)
     for site, function in placed.items():
-        if function.origin.positions != "all":
+        if function.origin.positions == "assistant":
             raise ParameterError(
-                f"The steering at {site!r} acts at positions={function.origin.positions!r}; on_policy reads prompt and "
-                "text in one pass, where only positions='all' means the same as while writing. Pass "
-                "steering.with_origin(positions='all')."
+                f"The steering at {site!r} acts at positions='assistant'; on_policy reads texts again, and they do not "
+                "say where earlier answers are. Pass steering.with_origin(positions='generated'), or positions='all'."
             )
     return placed
 

@@ -15,6 +15,7 @@ from repsurgery.errors import CacheWarning, ShapeError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
 from repsurgery.lm.batching.tokens import Tokens
+from repsurgery.lm.generate.generate import prompt_lengths
 from repsurgery.lm.policy.credit import CLASSES, Codes
 from repsurgery.lm.read.states import Reader
 from repsurgery.moments import ClassMoments
@@ -94,9 +95,10 @@ def _read_block(
 ) -> Sums:
     rows: dict[str, list[NDArray[np.float32]]] = {}
     order: list[int] = []
+    prompts = prompt_lengths(steps)
 
     def run(batch: list[int]) -> None:
-        for site, states in read([tokens[i] for i in batch]).items():
+        for site, states in read([tokens[i] for i in batch], prompts=[prompts[i] for i in batch]).items():
             texts = np.split(states, np.cumsum([len(tokens[i]) for i in batch])[:-1])
             rows.setdefault(site, []).extend(
                 text[steps[i]][codes[i] >= 0] for i, text in zip(batch, texts, strict=True)

@@ -116,9 +116,9 @@ def fisher(
             sums, run, inner, list(map(len, reading.tokens)), batch_size=batch_size, progress=progress, label="pricing"
         )
     count = sum(map(reading.count, range(len(reading.tokens))))
-    found = {name: Fisher(count, sums.sums[name] / (samples * count), samples) for name in below}
+    found = {name: Fisher(count, sums.sums[name] / (samples * count), samples, positions) for name in below}
     if FINAL in names:
-        found[FINAL] = Fisher(count, layer.fisher(ScoreSums(sums.sums["mass"], sums.sums[FINAL]), count))
+        found[FINAL] = Fisher(count, layer.fisher(ScoreSums(sums.sums["mass"], sums.sums[FINAL]), count), 0, positions)
     return {name: found[name] for name in names}
 
 

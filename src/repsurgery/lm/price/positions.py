@@ -9,7 +9,9 @@ from torch import nn
 
 from repsurgery.errors import ParameterError, TextError
 from repsurgery.lm.batching.tokens import Tokens, check_texts, encode
-from repsurgery.lm.generate.generate import Generation, predicting_positions
+from repsurgery.lm.generate.generate import Generation, predicting_positions, prompt_lengths
+from repsurgery.lm.steer.positions import Texts, columns_between, span
+from repsurgery.lm.steer.texts import NO_PROMPTS
 
 __all__ = ["Reading", "Shifted", "check_generations", "reading_of"]
 
@@ -27,11 +29,25 @@ class Reading:
     steps : list of n slices
         The positions of each text whose predictions count.
     shifted : {"all", "generated"}
+    prompts : list of n int, or None
+        The lengths of the prompts; None for plain texts, of which nothing is known.
     """
 
     tokens: list[Tokens]
     steps: list[slice]
     shifted: Shifted
+    prompts: list[int] | None = None
+
+    def known(self, batch: Sequence[int]) -> Texts:
+        """Return what is known of the prompts of these texts."""
+        return NO_PROMPTS if self.prompts is None else Texts(tuple(self.prompts[i] for i in batch))
+
+    def moved(self, batch: Sequence[int], length: int) -> torch.Tensor:
+        """Return which positions (batch, length) are shifted."""
+        if self.prompts is None:
+            return torch.ones(len(batch), length, dtype=torch.bool)
+        lengths = torch.tensor([self.prompts[i] for i in batch])[:, None]
+        return columns_between(*span(self.shifted, lengths), length).expand(len(batch), -1)
 
     def counted(self, batch: Sequence[int], length: int) -> torch.Tensor:
         """Return which positions (batch, length) count, padding on the right."""
@@ -60,9 +76,9 @@ def reading_of(
     texts = list(texts) if not isinstance(texts, str) else texts  # type: ignore[assignment]
     if any(isinstance(text, Generation) for text in texts):
         rows, steps = predicting_positions(model, tokenizer, check_generations(texts, caller=caller), caller=caller)
-        return Reading(rows, steps, shifted)
+        return Reading(rows, steps, shifted, prompt_lengths(steps))
     if shifted != "all":
-        raise ParameterError("positions='generated' needs generations; texts have no generated positions.")
+        raise ParameterError(f"positions={shifted!r} needs generations. {NO_PROMPTS.remedy}")
     tokens = encode(model, tokenizer, check_texts(texts, caller=caller), max_length=max_length, caller=caller)
     return Reading(tokens, [slice(0, len(row)) for row in tokens], shifted)
 

@@ -10,8 +10,9 @@ from repsurgery.arrays import Label
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.gates import SoftGate
 from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
-from repsurgery.lm.batching.tokens import check_texts, encode
+from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.price.fisher import fisher
+from repsurgery.lm.price.positions import Shifted, reading_of
 from repsurgery.lm.read.states import reader
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments, Moments
@@ -23,12 +24,13 @@ __all__ = ["price"]
 def price(
     model: nn.Module,
     tokenizer: Any,
-    texts: Sequence[str],
+    texts: Sequence[str] | Sequence[Generation],
     steering: Any,
     *,
     site: str | None = None,
     samples: int = 16,
     seed: int = 0,
+    positions: Shifted | None = None,
     max_length: int | None = None,
     batch_size: int = 8,
     progress: bool = True,
@@ -39,13 +41,16 @@ def price(
     ----------
     model, tokenizer
         A transformers decoder and its tokenizer; neither is changed.
-    texts : sequence of n strings
+    texts : sequence of n strings or of n `Generation`
         Ordinary text of the kind that should not suffer.
     steering : fitted estimator, SteeringFunction or AffineMap
     site : str or None
         None uses the site in its origin, else "final".
     samples, seed
         See `fisher`.
+    positions : {"all", "generated"} or None
+        The positions that will be steered. "generated" needs generations, because a plain text has no generated
+        positions. None is "generated" for generations where the origin of the steering says so, else "all".
     max_length, batch_size, progress
         As in `extract`.
 
@@ -68,31 +73,28 @@ def price(
             "from rows: strength = sqrt(budget / fisher.kl_on(f, X)), with X the vectors of all positions."
         )
     place = site or function.origin.site or "final"
-    texts = check_texts(texts, caller="price")
-    found = fisher(
-        model,
-        tokenizer,
-        texts,
-        sites=[place],
-        samples=samples,
-        seed=seed,
-        max_length=max_length,
-        batch_size=batch_size,
-        progress=progress,
-    )[place]
-    tokens = encode(model, tokenizer, texts, max_length=max_length, caller="price")
+    if positions is None:
+        own = function.origin.positions == "generated" and all(isinstance(text, Generation) for text in texts)
+        positions = "generated" if own else "all"
+    reading = reading_of(model, tokenizer, texts, max_length=max_length, shifted=positions, caller="price")
+    how: dict[str, Any] = {"samples": samples, "seed": seed, "positions": positions, "max_length": max_length}
+    found = fisher(model, tokenizer, texts, sites=[place], batch_size=batch_size, progress=progress, **how)[place]
+    tokens = reading.tokens
+    steered = reading.steps if positions == "generated" else [slice(0, len(row)) for row in tokens]
     selected: dict[Label | None, Moments] = {label: Moments.empty(function.dim) for label in function.maps}
     with evaluating(model), reader(model, tokenizer, [place], "all") as read:
 
         def run(batch: list[int]) -> None:
-            rows = read([tokens[i] for i in batch])[place]
+            states = read([tokens[i] for i in batch])[place]
+            parts = np.split(states, np.cumsum([len(tokens[i]) for i in batch])[:-1])
+            rows = np.concatenate([part[steered[i]] for i, part in zip(batch, parts, strict=True)])
             masks = function.masks(rows)
             added = {k: Moments.of_rows(rows, np.flatnonzero(mask), None, "float64") for k, mask in masks.items()}
             selected.update({label: selected[label] + moments for label, moments in added.items()})
 
         batches = sorted_batches(list(map(len, tokens)), batch_size)
         run_batches(batches, run, progress=progress, label=f"reading {place}")
-    total = sum(map(len, tokens))
+    total = sum(len(range(*one.indices(len(row)))) for one, row in zip(steered, tokens, strict=True))
     if all(moments.count == total for moments in selected.values()):
         return Price(found, next(iter(selected.values())), 1.0, place)
     if not all(moments.count for moments in selected.values()):

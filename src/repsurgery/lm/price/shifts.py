@@ -17,6 +17,7 @@ from repsurgery.lm.sites.families import family_of
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
+from repsurgery.lm.steer.texts import reading_texts
 
 __all__ = ["ShiftedPass", "require_decoder", "shifted_passes"]
 
@@ -97,7 +98,7 @@ def shifted_passes(
     padding = pad_id(model, tokenizer)
     shifts: dict[str, torch.Tensor] = {}
     final: list[torch.Tensor] = []
-    counted = torch.empty(0)
+    counted = moved = torch.empty(0)
 
     def visitor(site: Site) -> Visit:
         def visit(state: torch.Tensor) -> torch.Tensor:
@@ -110,8 +111,7 @@ def shifted_passes(
             states = (state if shifts else state.detach()).reshape(n, length, -1)
             shift = torch.zeros(n, 1, states.shape[-1], dtype=state.dtype, device=state.device, requires_grad=True)
             shifts[site.name] = shift
-            where = counted[..., None].to(state) if reading.shifted == "generated" else 1.0
-            return (states + where * shift).view(state.shape)
+            return (states + moved[..., None].to(state) * shift).view(state.shape)
 
         return visit
 
@@ -119,13 +119,13 @@ def shifted_passes(
         final.append(state)
 
     def read(batch: list[int]) -> ShiftedPass:
-        nonlocal counted
+        nonlocal counted, moved
         ids, mask = pad([reading.tokens[i] for i in batch], token=padding, side="right")
-        counted = reading.counted(batch, ids.shape[1])
+        counted, moved = reading.counted(batch, ids.shape[1]), reading.moved(batch, ids.shape[1])
         shifts.clear()
         final.clear()
         device = entry_device(model)
-        with torch.set_grad_enabled(bool(resolved)):
+        with torch.set_grad_enabled(bool(resolved)), reading_texts(reading.known(batch)):
             _run(run, ids.to(device), mask.to(device), resolved)
             require_visited([*resolved, last], {**shifts, **({last.name: final} if final else {})})
             states = final[-1].reshape(*counted.shape, -1)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repsurgery.lm.batching.batches import evaluating, map_batches
-from repsurgery.lm.generate.generate import Generation, predicting_positions
+from repsurgery.lm.generate.generate import Generation, predicting_positions, prompt_lengths
 from repsurgery.lm.read.states import reader
 
 __all__ = ["states_along"]
@@ -26,7 +26,8 @@ def states_along(
     """Return, per generation, the states (steps, d) from which its tokens were drawn, including the end token.
 
     The sampled tokens themselves are read, without tokenising the text again. A state at ``site`` does not depend on
-    steering at that site alone, so these are the vectors that such a steering received.
+    steering at that site alone, so these are the vectors that such a steering received. Inside a block of `steer` the
+    positions that `generate` steers are steered.
 
     Parameters
     ----------
@@ -42,10 +43,11 @@ def states_along(
     (test_a_cut_prompt_is_read_as_it_was_cut, test_states_along_a_text_are_those_that_steering_met).
     """
     rows, steps = predicting_positions(model, tokenizer, generations, caller="states_along")
+    prompts = prompt_lengths(steps)
     with evaluating(model), reader(model, tokenizer, [site], "all") as read:
 
         def run(batch: list[int]) -> list[NDArray[np.float32]]:
-            states = read([rows[i] for i in batch])[site]
+            states = read([rows[i] for i in batch], prompts=[prompts[i] for i in batch])[site]
             parts = np.split(states, np.cumsum([len(rows[i]) for i in batch])[:-1])
             return [part[steps[i]].copy() for i, part in zip(batch, parts, strict=True)]
 

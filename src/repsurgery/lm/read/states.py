@@ -1,7 +1,7 @@
 """Read states at several sites in one pass; they are pooled at once and never stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from repsurgery.lm.chat import ChatText, chat_prompt, turns_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.hooks import Visit, attach
+from repsurgery.lm.steer.texts import reading_texts
 from repsurgery.lm.steer.torch_maps import to_rows
 
 __all__ = [
@@ -46,8 +47,13 @@ Turns = Sequence[list[bool] | None]
 class Reader(Protocol):
     """Takes the tokens of some texts and returns, per site, their pooled states as rows (n, d)."""
 
-    def __call__(self, rows: Sequence[Tokens], turns: Turns | None = None, /) -> dict[str, NDArray[np.float32]]:
-        """Read ``rows``; "mean" and "all" use the tokens that ``turns`` marks."""
+    def __call__(
+        self, rows: Sequence[Tokens], turns: Turns | None = None, /, prompts: Sequence[int] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
+        """Read ``rows``; "mean" and "all" use the tokens that ``turns`` marks.
+
+        ``prompts`` are the lengths of the rows' prompts where they are known; otherwise a whole row is one.
+        """
 
 
 def check_pooling(pooling: Pooling, allowed: Sequence[str] = get_args(Pooling)) -> Pooling:
@@ -111,7 +117,9 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
 
         return visit
 
-    def read(rows: Sequence[Tokens], turns: Turns | None = None) -> dict[str, NDArray[np.float32]]:
+    def read(
+        rows: Sequence[Tokens], turns: Turns | None = None, /, prompts: Sequence[int] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
         nonlocal mask, chosen
         ids, mask = pad(rows, token=padding, side="right")
         chosen = mask
@@ -120,7 +128,8 @@ def reader(model: nn.Module, tokenizer: Any, sites: Sequence[str], pooling: Pool
             chosen, _ = pad([list(map(int, row)) for row in marks], token=0, side="right")
         device = entry_device(inner)
         current.clear()
-        run(input_ids=ids.to(device), attention_mask=mask.to(device))
+        with nullcontext() if prompts is None else reading_texts(prompts):
+            run(input_ids=ids.to(device), attention_mask=mask.to(device))
         require_visited(resolved, current)
         _require_finite(current)
         return dict(current)

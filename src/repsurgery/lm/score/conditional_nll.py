@@ -13,6 +13,7 @@ from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
 from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad, pad_id
 from repsurgery.lm.score.likelihood import shared_length
 from repsurgery.lm.sites.wrappers import virtual_tokens
+from repsurgery.lm.steer.texts import reading_texts
 
 __all__ = ["Surprise", "surprises"]
 
@@ -39,7 +40,8 @@ def surprises(
 ) -> list[list[Surprise]]:
     """Return the `Surprise` of each continuation of each prompt, in order.
 
-    Tokens that the continuations of one prompt share are read once.
+    Tokens that the continuations of one prompt share are read once. Under an open `steer` block the positions that
+    `generate` steers are steered.
 
     Parameters
     ----------
@@ -72,23 +74,29 @@ def _of_one(model: Any, tokenizer: Any, head: Tokens, texts: list[str]) -> list[
     if not texts:
         return []
     wholes = encode(model, tokenizer, texts, max_length=None, caller="surprises")
-    shared = min(shared_length(head, whole) for whole in wholes)
+    prompts = [shared_length(head, whole) for whole in wholes]
+    shared = min(prompts)
     # the prompt itself is one more row: where its last token merges, its tokens are not a prefix of the whole text's
-    *sums, own = _nll_after(model, tokenizer, [*wholes, head], shared)
+    *sums, own = _nll_after(model, tokenizer, [*wholes, head], [*prompts, len(head)], shared)
     return [Surprise(total - own, len(whole) - len(head)) for total, whole in zip(sums, wholes, strict=True)]
 
 
-def _nll_after(model: Any, tokenizer: Any, rows: list[Tokens], shared: int) -> list[float]:
-    """Return the negative log-likelihood of each row's tokens after the first ``shared``, in which all rows agree."""
+def _nll_after(model: Any, tokenizer: Any, rows: list[Tokens], prompts: list[int], shared: int) -> list[float]:
+    """Return the negative log-likelihood of each row's tokens after the first ``shared``, in which all rows agree.
+
+    ``prompts`` are the lengths of the rows' prompts, none of them less than ``shared``.
+    """
     device, start = entry_device(model), max(shared - 1, 0)
-    cache = _cache_of(model, rows[0][:start], len(rows))
+    with reading_texts([shared]):
+        cache = _cache_of(model, rows[0][:start], len(rows))
     start = 0 if cache is None else start
     ids, mask = pad([row[start:] for row in rows], token=pad_id(model, tokenizer), side="right")
     whole = torch.cat([torch.ones(len(rows), start, dtype=mask.dtype), mask], dim=1)
     inputs = {"input_ids": ids.to(device), "attention_mask": whole.to(device)}
-    logits = model(
-        **inputs, **({} if cache is None else {"past_key_values": cache}), use_cache=cache is not None
-    ).logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
+    cached = {} if cache is None else {"past_key_values": cache}
+    with reading_texts(prompts):
+        logits = model(**inputs, **cached, use_cache=cache is not None).logits
+    logits = logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
     sums = []
     for row, scores in zip(rows, logits, strict=True):
         first = max(shared, 1) - start

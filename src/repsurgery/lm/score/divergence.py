@@ -1,16 +1,16 @@
 """The divergence of the steered next-token distribution from the base one, along texts and generations."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from repsurgery.errors import NonFiniteError, ParameterError, PassError
+from repsurgery.errors import NonFiniteError, ParameterError
 from repsurgery.lm.batching.batches import evaluating, map_batches
 from repsurgery.lm.batching.tokens import Tokens, check_texts, encode
-from repsurgery.lm.generate.generate import Generation, predicting_positions
+from repsurgery.lm.generate.generate import Generation, predicting_positions, prompt_lengths
 from repsurgery.lm.score.final_states import final_rows, final_steering, moved_rows
 from repsurgery.lm.score.likelihood import logits_of
 from repsurgery.lm.score.output_layer import OutputLayer, divergences, reads_final
@@ -18,17 +18,23 @@ from repsurgery.lm.sites.names import reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import behind, is_peft, unwrapped, virtual_tokens
 from repsurgery.lm.steer.forward_context import steering_in_force
 from repsurgery.lm.steer.placing import Placement, placements, sites_of
-from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions
+from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions, Texts, columns_between, span
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import steer
+from repsurgery.lm.steer.texts import NO_PROMPTS, require_known
 
 __all__ = ["Direction", "Divergence", "kl_divergence"]
 
 Direction = Literal["steered-base", "base-steered"]
 """KL(steered ‖ base), or KL(base ‖ steered), which `Fisher.kl` predicts; for small steps they agree."""
 
-Compare = Callable[[list[Tokens], list[slice]], torch.Tensor]
-"""Takes rows of tokens and the positions of each that count; returns the divergences (n,) there, in order."""
+CONTINUED = Texts((), UNKNOWN_TURNS, refused=("assistant",))
+"""What is known of generations, besides the lengths of their prompts."""
+
+Compare = Callable[[list[Tokens], list[slice], Texts], torch.Tensor]
+"""Takes rows of tokens, the positions of each that count, and what is known of their prompts; returns the divergences
+(n,) there, in order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ def kl_divergence(
     texts : sequence of n strings or of n `Generation`
         Of generations only the steps that wrote them count, not their prompts.
     steering, strength, positions
-        See `steer` and `generate`.
+        See `steer` and `generate`. Along generations the same positions are steered as by `generate`. A plain text
+        does not say where its prompt ends, so that only "all" is accepted there; "assistant" is always refused.
     direction : {"steered-base", "base-steered"}
         KL(steered ‖ base), or KL(base ‖ steered), the price that `Fisher.kl` predicts.
     max_length, batch_size, progress
@@ -89,7 +96,8 @@ def kl_divergence(
     Guarantees
     ----------
     The values along a generation are those along its text with its prompt
-    (test_the_divergence_along_a_generation_is_that_of_its_steps).
+    (test_the_divergence_along_a_generation_is_that_of_its_steps), at whatever positions `generate` steers
+    (test_positions_are_those_that_generation_steers).
     Equal to a pass of the whole model with and one without the steering
     (test_the_divergence_is_that_of_two_whole_passes).
     """
@@ -97,11 +105,14 @@ def kl_divergence(
         raise ParameterError(f"direction is {direction!r}; it must be one of {list(get_args(Direction))}.")
     if steering is None:
         raise ParameterError("kl_divergence got steering=None; give the steering to be compared with the base model.")
-    compare = _comparison(model, tokenizer, steering, direction, strength=strength, positions=positions)
-    tokens, steps, shown = _read(model, tokenizer, texts, max_length)
+    placed = placements(unwrapped(model), sites_of(steering), strength=strength, positions=positions)
+    compare = _comparison(model, tokenizer, placed, direction)
+    tokens, steps, shown, prompts = _read(model, tokenizer, texts, max_length)
+    require_known(placed, NO_PROMPTS if prompts is None else CONTINUED, caller="kl_divergence")
 
     def run(batch: list[int]) -> list[Divergence]:
-        values = compare([tokens[i] for i in batch], [steps[i] for i in batch])
+        known = NO_PROMPTS if prompts is None else replace(CONTINUED, prompts=tuple(prompts[i] for i in batch))
+        values = compare([tokens[i] for i in batch], [steps[i] for i in batch], known)
         if not bool(torch.isfinite(values).all()):
             raise NonFiniteError(
                 "kl_divergence got logits beyond the model's number range: the steered state overflows in the output "
@@ -116,38 +127,30 @@ def kl_divergence(
 
 def _read(
     model: nn.Module, tokenizer: Any, texts: Sequence[Any], max_length: int | None
-) -> tuple[list[Tokens], list[slice], list[tuple[str, tuple[int, ...]]]]:
-    """Return the tokens to read, the positions whose predictions count, and what is shown: text and tokens."""
+) -> tuple[list[Tokens], list[slice], list[tuple[str, tuple[int, ...]]], list[int] | None]:
+    """Return the tokens to read, the positions whose predictions count, text and tokens to show, lengths of prompts."""
     if not isinstance(texts, str) and texts and all(isinstance(text, Generation) for text in texts):
         rows, steps = predicting_positions(model, tokenizer, texts, caller="kl_divergence")
-        return rows, steps, [(g.text, g.tokens) for g in texts]
+        return rows, steps, [(g.text, g.tokens) for g in texts], prompt_lengths(steps)
     texts = check_texts(texts, caller="kl_divergence")
     rows = encode(model, tokenizer, texts, max_length=max_length, caller="kl_divergence")
-    return rows, [slice(len(row)) for row in rows], [(text, tuple(row)) for text, row in zip(texts, rows, strict=True)]
+    shown = [(text, tuple(row)) for text, row in zip(texts, rows, strict=True)]
+    return rows, [slice(len(row)) for row in rows], shown, None
 
 
 def _positions(row: Tokens, counted: slice) -> range:
     return range(*counted.indices(len(row)))
 
 
-def _comparison(
-    model: nn.Module,
-    tokenizer: Any,
-    steering: Any,
-    direction: Direction,
-    *,
-    strength: float | None,
-    positions: Positions | None,
-) -> Compare:
-    """Return the cheapest comparison that is exact for this model and this steering."""
+def _comparison(model: nn.Module, tokenizer: Any, placed: Sequence[Placement], direction: Direction) -> Compare:
+    """Return the cheapest comparison that is exact for this model and these steerings."""
     inner = unwrapped(model)
-    placed = placements(model, sites_of(steering), strength=strength, positions=positions)
     sites = {p.site: p.steering for p in placed}
 
-    def whole(rows: list[Tokens], counted: list[slice]) -> torch.Tensor:
-        base = logits_of(model, tokenizer, rows)
+    def whole(rows: list[Tokens], counted: list[slice], known: Texts) -> torch.Tensor:
+        base = logits_of(model, tokenizer, rows, known)
         with steer(model, sites):
-            steered = logits_of(model, tokenizer, rows)
+            steered = logits_of(model, tokenizer, rows, known)
         # text by text, so that only the logits in the model's own dtype are in memory for the whole batch
         parts = [
             divergences(*_ordered(of_steered[kept], of_base[kept], direction))
@@ -159,13 +162,13 @@ def _comparison(
         return whole
     head, at_final = OutputLayer(inner), final_steering(inner, placed)
 
-    def from_states(rows: list[Tokens], counted: list[slice]) -> torch.Tensor:
-        base = final_rows(inner, tokenizer, rows, counted)
+    def from_states(rows: list[Tokens], counted: list[slice], known: Texts) -> torch.Tensor:
+        base = final_rows(inner, tokenizer, rows, counted, known)
         if at_final is not None:
-            steered = _steered(base, rows, counted, at_final, placed[0].positions)
+            steered = _steered(base, rows, counted, at_final, placed[0].positions, known)
         else:
             with steer(model, sites):
-                steered = final_rows(inner, tokenizer, rows, counted)
+                steered = final_rows(inner, tokenizer, rows, counted, known)
         moved = moved_rows(base, steered)
         found = head.divergences(*_ordered(steered[moved], base[moved], direction))
         return found.new_zeros(len(base)).index_copy(0, moved.to(found.device), found)
@@ -184,16 +187,21 @@ def _ends_after_final(model: nn.Module, inner: nn.Module, placed: Sequence[Place
 
 
 def _steered(
-    states: torch.Tensor, rows: list[Tokens], counted: list[slice], steering: RowSteering, positions: Positions
+    states: torch.Tensor,
+    rows: list[Tokens],
+    counted: list[slice],
+    steering: RowSteering,
+    positions: Positions,
+    known: Texts,
 ) -> torch.Tensor:
-    """Return final states (n, d) of the ``counted`` positions as a plain pass over the rows of tokens steers them."""
-    if positions in ("all", "prompt"):
+    """Return final states (n, d) of the ``counted`` positions of rows of tokens as the hook steers them."""
+    if positions == "all":
         return steering(states)
-    if positions == "assistant":
-        raise PassError(UNKNOWN_TURNS)
-    # the whole input of a plain pass is the prompt, of which "last" and "generated" select the last position
-    last = [i == len(row) - 1 for row, kept in zip(rows, counted, strict=True) for i in _positions(row, kept)]
-    index = torch.tensor(last, dtype=torch.bool, device=states.device).nonzero().squeeze(1)
+    assert isinstance(known.prompts, tuple)
+    chosen = []
+    for row, kept, prompt in zip(rows, counted, known.prompts, strict=True):
+        chosen.append(columns_between(*span(positions, prompt), len(row))[kept])
+    index = torch.cat(chosen).nonzero().squeeze(1).to(states.device)
     return states.index_copy(0, index, steering(states[index]))
 
 

@@ -10,8 +10,10 @@ from repsurgery.lm.batching.batches import entry_device
 from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.lm.sites.names import reading_model
 from repsurgery.lm.steer.placing import Placement
+from repsurgery.lm.steer.positions import Texts
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import prepare
+from repsurgery.lm.steer.texts import reading_texts
 
 __all__ = ["final_rows", "final_steering", "moved_rows"]
 
@@ -25,14 +27,17 @@ def final_steering(model: nn.Module, placed: Sequence[Placement]) -> RowSteering
     return prepared[0] if [p.site for p in placed] == ["final"] else None
 
 
-def final_rows(model: nn.Module, tokenizer: Any, rows: Sequence[Tokens], counted: Sequence[slice]) -> torch.Tensor:
+def final_rows(
+    model: nn.Module, tokenizer: Any, rows: Sequence[Tokens], counted: Sequence[slice], prompts: Texts | Sequence[int]
+) -> torch.Tensor:
     """Return the states (n, d) at "final" of the ``counted`` positions of each row of tokens, in order.
 
-    The output layer does not run.
+    The output layer does not run. ``prompts`` are the lengths of the rows' prompts, see `reading_texts`.
     """
     ids, mask = pad(rows, token=pad_id(model, tokenizer), side="right")
     device = entry_device(model)
-    output = reading_model(model)(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
+    with reading_texts(prompts):
+        output = reading_model(model)(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
     states: torch.Tensor = output.last_hidden_state
     return torch.cat([row[columns] for row, columns in zip(states, counted, strict=True)])
 

@@ -10,8 +10,9 @@ from torch import nn
 from repsurgery.errors import ParameterError, TextError
 from repsurgery.lm.batching.batches import entry_device, evaluating, map_batches
 from repsurgery.lm.batching.tokens import Tokens, check_texts, encode, pad, pad_id
-from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.steer.positions import Positions, Texts
 from repsurgery.lm.steer.steer import optional_steer
+from repsurgery.lm.steer.texts import reading_texts
 
 __all__ = ["LogLikelihood", "log_likelihoods", "logits_of", "shared_length"]
 
@@ -63,10 +64,16 @@ def log_likelihoods(
         A transformers decoder and its tokenizer; neither is changed.
     prompts, continuations : sequences of n strings
     steering, strength, positions
-        See `steer` and `generate`.
+        See `steer` and `generate`. Positions count from the border between prompt and continuation, as in
+        `generate`; "assistant" is refused, because the turns of a conversation are unknown.
     batch_size : int
         Texts per pass; halved, with a warning, if memory is exhausted.
     progress : bool
+
+    Guarantees
+    ----------
+    The positions that are steered are those that `generate` steers
+    (test_log_likelihoods_are_those_of_the_steps_that_generation_steers).
     """
     prompts = check_texts(prompts, caller="log_likelihoods")
     continuations = check_texts(continuations, caller="log_likelihoods")
@@ -92,18 +99,22 @@ def log_likelihoods(
         return LogLikelihood(prompts[i], continuations[i], tuple(whole[i][start:]), tuple(values))
 
     def run(batch: list[int]) -> list[LogLikelihood]:
-        logits = logits_of(model, tokenizer, [whole[i] for i in batch])
+        logits = logits_of(model, tokenizer, [whole[i] for i in batch], [starts[i] for i in batch])
         return [score(row, i) for row, i in zip(logits, batch, strict=True)]
 
     with evaluating(model), optional_steer(model, steering, strength=strength, positions=positions):
         return map_batches(list(map(len, whole)), run, batch_size=batch_size, progress=progress, label="scoring")
 
 
-def logits_of(model: nn.Module, tokenizer: Any, rows: list[Tokens]) -> torch.Tensor:
-    """Return the logits (n, longest, vocabulary) of the whole model on rows of tokens, padded on the right."""
+def logits_of(model: nn.Module, tokenizer: Any, rows: list[Tokens], prompts: Texts | Sequence[int]) -> torch.Tensor:
+    """Return the logits (n, longest, vocabulary) of the whole model on rows of tokens, padded on the right.
+
+    ``prompts`` are the lengths of the rows' prompts, see `reading_texts`.
+    """
     ids, mask = pad(rows, token=pad_id(model, tokenizer), side="right")
     device = entry_device(model)
-    logits: torch.Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+    with reading_texts(prompts):
+        logits: torch.Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
     return logits[:, -ids.shape[1] :]  # prompt tuning puts virtual tokens before the text
 
 

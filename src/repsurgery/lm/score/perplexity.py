@@ -18,12 +18,22 @@ from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.score.windows import Window, document_tokens, prefix_token, rolling_windows
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
 from repsurgery.lm.steer.placing import placements, sites_of
+from repsurgery.lm.steer.positions import Texts, span
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import steer
+from repsurgery.lm.steer.texts import require_known
 
 __all__ = ["DocumentPerplexity", "document_perplexity"]
 
 Sites = Mapping[str, Any]
+IN_WINDOWS = "Every token but the first of each window counts as generated, as if the first were the prompt."
+WINDOWS = Texts(
+    1,
+    "A document has no prompt and no turns. Measure it with positions='all' or 'generated', or score prompts and "
+    "continuations with lm.log_likelihoods.",
+    refused=("prompt", "last", "assistant"),
+)
+"""What is known of the windows of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +48,15 @@ class DocumentPerplexity:
         The number of predicted tokens.
     words, bytes : int
         The units of the perplexities.
+    note : str
+        What was taken for granted of a steering that acts at some positions only; empty otherwise.
     """
 
     log_likelihoods: tuple[float, ...]
     tokens: int
     words: int
     bytes: int
+    note: str = ""
 
     @property
     def log_likelihood(self) -> float:
@@ -80,9 +93,10 @@ def document_perplexity(
 ) -> dict[str, DocumentPerplexity]:
     """Return the perplexity of ``documents`` under each steering, by name.
 
-    Documents are read in windows of ``max_length`` tokens (see `rolling_windows`), and every position is steered unless
-    the origin of a steering names others. Steerings that act at "final" alone share one pass: its states are computed
-    once, and each steering costs its map and the output layer, on the vectors that it moves.
+    Documents are read in windows of ``max_length`` tokens (see `rolling_windows`), and every position is steered. For a
+    steering of generated tokens, every token of a window but the first counts as generated, which its ``note`` says; a
+    steering of prompts has no price on documents and is refused. Steerings that act at "final" alone share one pass:
+    its states are computed once, and each steering costs its map and the output layer, on the vectors that it moves.
 
     Parameters
     ----------
@@ -115,7 +129,7 @@ def document_perplexity(
         )
     inner = unwrapped(model)
     head = OutputLayer(inner)
-    shared, separate = _by_cost(inner, steerings)
+    shared, separate, notes = _by_cost(inner, steerings)
     limit = context_length(inner, tokenizer)
     length = limit if max_length is None else max_length
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= limit:
@@ -140,13 +154,13 @@ def document_perplexity(
         targets = torch.tensor([token for window in chosen for token in window.targets])
         results: dict[str, torch.Tensor] = {}
         if shared:
-            rows = final_rows(inner, tokenizer, inputs, counted)
+            rows = final_rows(inner, tokenizer, inputs, counted, WINDOWS)
             base = head.log_likelihoods(rows, targets)
             for name, steering in shared.items():
                 results[name] = base if steering is None else _moved(head, rows, targets, base, steering)
         for name, sites in separate.items():
             with steer(inner, sites):
-                rows = final_rows(inner, tokenizer, inputs, counted)
+                rows = final_rows(inner, tokenizer, inputs, counted, WINDOWS)
             results[name] = head.log_likelihoods(rows, targets)
         # added only when the whole batch is done, because a batch beyond memory is run again in halves
         for name, values in results.items():
@@ -155,11 +169,13 @@ def document_perplexity(
     with evaluating(inner):
         batches = sorted_batches([len(window.inputs) for window in windows], batch_size)
         run_batches(batches, run, progress=progress, label="reading documents")
-    return {name: DocumentPerplexity(tuple(values), *counts) for name, values in sums.items()}
+    return {name: DocumentPerplexity(tuple(values), *counts, notes[name]) for name, values in sums.items()}
 
 
-def _by_cost(model: nn.Module, steerings: Mapping[str, Any]) -> tuple[dict[str, RowSteering | None], dict[str, Sites]]:
-    """Return the steerings that act on final states alone, and those that need a pass of their own, all checked."""
+def _by_cost(
+    model: nn.Module, steerings: Mapping[str, Any]
+) -> tuple[dict[str, RowSteering | None], dict[str, Sites], dict[str, str]]:
+    """Return the steerings that act on final states alone, those that need a pass of their own, and notes on each."""
     if not isinstance(steerings, Mapping) or not steerings:
         raise ParameterError(
             f"document_perplexity got {type(steerings).__name__} for steerings; it takes a mapping of names such as "
@@ -167,6 +183,7 @@ def _by_cost(model: nn.Module, steerings: Mapping[str, Any]) -> tuple[dict[str, 
         )
     shared: dict[str, RowSteering | None] = {}
     separate: dict[str, Sites] = {}
+    notes = dict.fromkeys(steerings, "")
     for name, value in steerings.items():
         if value is None:
             shared[name] = None
@@ -174,12 +191,15 @@ def _by_cost(model: nn.Module, steerings: Mapping[str, Any]) -> tuple[dict[str, 
         if isinstance(value, Mapping) and not value:
             raise ParameterError(f"The steering {name!r} names no site. Give {{'final': steering}}, or None.")
         placed = placements(model, sites_of(value), strength=None, positions=None)
+        require_known(placed, WINDOWS, caller="document_perplexity")
+        if any(p.positions != "all" for p in placed):
+            notes[name] = IN_WINDOWS
         at_final = final_steering(model, placed)
-        if at_final is not None and placed[0].positions == "all":
+        if at_final is not None and span(placed[0].positions, WINDOWS.prompts) == span("all", WINDOWS.prompts):
             shared[name] = at_final
         else:
             separate[name] = {p.site: p.steering for p in placed}
-    return shared, separate
+    return shared, separate, notes
 
 
 def _windows(tokenizer: Any, texts: list[str], length: int) -> tuple[list[int], list[Window]]:

@@ -40,7 +40,8 @@ def budgeted_strength(
     scale : float
         Refused beside a budget, which decides the strength alone.
     positions : str or None
-        "prompt" and "last" are refused: they steer fewer positions than the prediction assumes.
+        None uses those of each origin. Below "final" the matrix must be that of these positions; those other than
+        "all" and "generated" are refused, because no matrix is.
     fisher : Fisher, mapping of site to Fisher, or None
         None uses the matrix that is stored with each steering. Several sites need a mapping, here and below. It may
         name further sites, and it may leave out a site whose steering stores its own value.
@@ -55,6 +56,7 @@ def budgeted_strength(
     test_a_misspelt_site_is_refused).
     A stored price serves its own site only, and no partial positions (test_a_stored_price_serves_its_own_site,
     test_a_budget_needs_every_position).
+    A budget for generated tokens is what they cost (test_a_budget_is_priced_at_the_positions_that_are_steered).
     """
     if kl_budget is None:
         if any(value is not None for value in (fisher, moments, share)):
@@ -69,7 +71,7 @@ def budgeted_strength(
         raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
     for _, value in items:
-        if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last"):
+        if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last", "assistant"):
             raise ParameterError(
                 f"{caller} got kl_budget={kl_budget!r} with positions={partly!r}; the predicted price is that of "
                 "steering every position that predicts a token. Pass positions='all' or 'generated', or a strength."
@@ -77,11 +79,11 @@ def budgeted_strength(
     given = {"fisher": fisher, "moments": moments, "share": share}
     for argument, value in given.items():
         _require_sites(argument, value, [name for name, _ in items])
-    whole = sum(_price_at(name, value, given).kl(value) for name, value in items)
+    whole = sum(_price_at(name, value, given, positions).kl(value) for name, value in items)
     return budget_strength(kl_budget, whole)
 
 
-def _price_at(site: str, value: Any, given: Mapping[str, Any]) -> Price:
+def _price_at(site: str, value: Any, given: Mapping[str, Any], positions: Positions | None) -> Price:
     stored = as_steering(value).price
     here = {argument: one.get(site) if _by_site(one) else one for argument, one in given.items()}
     if stored is not None and stored.site not in (None, site) and here["fisher"] is None:
@@ -97,7 +99,19 @@ def _price_at(site: str, value: Any, given: Mapping[str, Any]) -> Price:
             f"tokenizer, texts, sites=[{site!r}]) and moments=lm.class_moments(..., pooling='all'), or store both with "
             "the steering: function.with_price(lm.price(...)), or repsurgery fit --store-fisher."
         )
-    return Price(**here)
+    price, wanted = Price(**here), positions or as_steering(value).origin.positions or "all"
+    # a state at "final" changes its own prediction alone, whichever others are steered
+    if site != "final" and price.fisher.positions != wanted:
+        remedy = {
+            "all": "texts, sites=[...]) in which every position is shifted",
+            "generated": "generations, sites=[...], positions='generated') along what lm.generate returns",
+        }[wanted]
+        raise ParameterError(
+            f"kl_budget needs the price of positions={wanted!r}, and the Fisher matrix at {site!r} is that of "
+            f"{price.fisher.positions!r}. Pass fisher=lm.fisher(model, tokenizer, {remedy}, store it with lm.price, or "
+            f"pass positions={price.fisher.positions!r}, or a strength."
+        )
+    return price
 
 
 def _by_site(value: Any) -> bool:

@@ -25,6 +25,7 @@ from repsurgery.lm.sites.wrappers import outermost_models
 from repsurgery.lm.steer.block import Block
 from repsurgery.lm.steer.passes import Call, call_of, forward_of
 from repsurgery.lm.steer.positions import Forward
+from repsurgery.lm.steer.texts import stated_texts
 from repsurgery.lm.steer.threads import HOOKS_LOCK, acting_for, acting_thread
 
 __all__ = ["ForwardContext", "excuse_blocks", "steering_in_force", "tracking"]
@@ -132,7 +133,8 @@ class ForwardContext:
             del running[next((i for i, (its, _) in enumerate(running) if its not in alive), len(running)) :]
             if module.training:
                 self._cover_checkpoints(module)
-            forward = forward_of(named, role=role, call=calls[-1] if calls else None, outer=self.current)
+            call = calls[-1] if calls else None
+            forward = forward_of(named, role=role, call=call, outer=self.current, texts=stated_texts())
             running.append((frame, forward))
 
         return enter

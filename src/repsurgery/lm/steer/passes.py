@@ -8,7 +8,7 @@ import torch
 
 from repsurgery.lm.sites.names import Role
 from repsurgery.lm.sites.wrappers import virtual_tokens
-from repsurgery.lm.steer.positions import Forward
+from repsurgery.lm.steer.positions import Forward, Texts
 from repsurgery.lm.steer.turns import Turns, turns_of_call
 
 __all__ = ["Call", "call_of", "forward_of"]
@@ -64,7 +64,12 @@ def call_of(arguments: Mapping[str, Any], prepare: Any = None) -> Call:
 
 
 def forward_of(
-    arguments: Mapping[str, Any], *, role: Role = "model", call: Call | None = None, outer: Forward | None = None
+    arguments: Mapping[str, Any],
+    *,
+    role: Role = "model",
+    call: Call | None = None,
+    outer: Forward | None = None,
+    texts: Texts | None = None,
 ) -> Forward:
     """Return the pass that a module called with these named ``arguments`` is about to make.
 
@@ -75,6 +80,8 @@ def forward_of(
     outer : Forward or None
         The pass of the module around this one. Its mask is used where this one got none, and tokens that PEFT put
         before its own are virtual.
+    texts : Texts or None
+        What is known of the texts of a pass outside ``generate``.
     """
     mask, tokens = arguments.get("attention_mask"), arguments.get("input_ids")
     tokens = arguments.get("inputs_embeds") if tokens is None else tokens
@@ -101,8 +108,9 @@ def forward_of(
             return _doubtful(mask, f"The model turned {outer.length} tokens into {length} states.")
     if call is not None and call.prompt is None:
         return _doubtful(mask, "The call of generate does not reveal how long its prompt is.")
-    prompt, turns = (None, None) if call is None else (call.prompt, call.turns)
-    return Forward(batch, length, offset, prompt, mask, virtual, role=role, turns=turns)
+    if call is None:
+        return Forward(batch, length, offset, None, mask, virtual, role=role, texts=texts)
+    return Forward(batch, length, offset, call.prompt, mask, virtual, role=role, turns=call.turns)
 
 
 def _prompt_of_half(role: Role, call: Call | None, offset: int | None, length: int) -> int | None:

@@ -8,7 +8,16 @@ import torch
 
 from repsurgery.errors import ParameterError, PassError
 
-__all__ = ["ANY_POSITION", "UNKNOWN_TURNS", "Forward", "Positions", "check_positions"]
+__all__ = [
+    "ANY_POSITION",
+    "UNKNOWN_TURNS",
+    "Forward",
+    "Positions",
+    "Texts",
+    "check_positions",
+    "columns_between",
+    "span",
+]
 
 Positions = Literal["all", "generated", "prompt", "last", "assistant"]
 """``all``: every position that is not padding. ``prompt``: those of the prompt. ``last``: the last of the prompt only.
@@ -34,6 +43,56 @@ def check_positions(positions: Positions) -> Positions:
     return positions
 
 
+def span(positions: Positions, prompt: Any) -> tuple[Any, Any]:
+    """Return the first position of a text that is steered, and the one after the last; None: to its end.
+
+    This is the only place where positions are decided. ``prompt`` is the length of the text's prompt, or a tensor of
+    lengths, to which the result then applies elementwise. The earlier answers that "assistant" adds are not part of it.
+
+    Guarantees
+    ----------
+    Generating and scoring steer the same positions (test_positions_are_those_that_generation_steers).
+
+    Examples
+    --------
+    >>> span("generated", 3), span("prompt", 3), span("last", 3)
+    ((2, None), (0, 3), (2, 3))
+    """
+    first = prompt - 1 if positions in ("last", "generated", "assistant") else 0
+    return first, prompt if positions in ("last", "prompt") else None
+
+
+def columns_between(first: Any, stop: Any, length: int, device: Any = None) -> torch.Tensor:
+    """Return which of ``length`` columns lie in a `span`: (length,) bool, or (n, length) for spans (n, 1)."""
+    columns = torch.arange(length, device=device)
+    chosen: torch.Tensor = columns >= first
+    return chosen if stop is None else chosen & (columns < stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a function that reads whole texts knows of their prompts.
+
+    Attributes
+    ----------
+    prompts : tuple of int, int or None
+        The length of the prompt of each text, one length for all of them, or None where nothing is known; then every
+        position but "all" is refused.
+    remedy : str
+        What to do where a position is refused.
+    refused : tuple of str
+        Further positions to refuse.
+    """
+
+    prompts: tuple[int, ...] | int | None
+    remedy: str = ""
+    refused: tuple[Positions, ...] = ()
+
+    def refuses(self, positions: Positions) -> bool:
+        """Return whether these positions are unknown in these texts."""
+        return positions in self.refused or (self.prompts is None and positions != "all")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
     """One forward pass: its tokens (batch, length), their place in the sequence, and which are padding.
@@ -45,7 +104,9 @@ class Forward:
         How many positions the cache already holds; column j of this pass is position ``offset + j``. None where the
         cache does not reveal it.
     prompt : int or None
-        The prompt's length inside `generate`, padding included; None in a plain forward pass, whose whole input is the
+        The prompt's length inside `generate`, padding included; None in any other pass.
+    texts : Texts or None
+        What is known of the prompts in a pass that scores texts; None in a plain forward pass, whose whole input is the
         prompt.
     mask : attention mask as passed to the model, or None
     virtual : int
@@ -68,6 +129,7 @@ class Forward:
     doubt: str | None = None
     role: str = "model"
     turns: Callable[[], torch.Tensor] | None = None
+    texts: Texts | None = None
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
 
     def selected(self, positions: Positions) -> torch.Tensor | bool:
@@ -79,26 +141,50 @@ class Forward:
     def _selected(self, positions: Positions) -> torch.Tensor | bool:
         if self.doubt is not None:
             return self._doubted(self.doubt, positions)
-        if self.offset is None and self.prompt is not None and positions != "all":
+        if self.prompt is None and self.texts is not None and self.texts.refuses(positions):
+            raise PassError(f"Positions {positions!r} are unknown in this pass. {self.texts.remedy}")
+        plain = self.prompt is None and (self.texts is None or self.texts.prompts is None)
+        if self.offset is None and not plain and positions != "all":
             reason = "The cache that this pass continues does not say how many tokens it holds."
             return self._doubted(reason, positions)
-        if self.prompt is None and positions in ("prompt", "last") and (self.offset or 0) > self.virtual:
+        if plain and positions in ("prompt", "last") and (self.offset or 0) > self.virtual:
             reason = "This pass continues a cache outside a call of generate on the steered model."
             return self._doubted(reason, positions)
         if positions == "assistant":
             return self._in_turns()
-        if self.prompt is None and positions in ("last", "generated"):
-            return self._last_real()
-        first, stop = max(self.virtual - (self.offset or 0), 0), self.length
+        start = max(self.virtual - (self.offset or 0), 0)
+        if positions == "all" or (plain and positions == "prompt"):
+            return self._columns(start, self.length) if start < self.length else False
+        first, stop = span(positions, self._last_real() if plain else self._ends())
+        if isinstance(first, torch.Tensor) or isinstance(stop, torch.Tensor):
+            return self._rows_between(first, stop, start)
+        first, stop = max(first, start), self.length if stop is None else min(stop, self.length)
+        return self._columns(first, stop) if first < stop else False
+
+    def _ends(self) -> Any:
+        """Return the column of this pass at which the prompt ends: of all rows, or (batch, 1)."""
+        before = self.virtual - (self.offset or 0)
         if self.prompt is not None:
-            end = self.virtual + self.prompt - (self.offset or 0)
-            if positions in ("last", "generated"):
-                first = max(end - 1, 0)
-            if positions in ("last", "prompt"):
-                stop = max(min(end, self.length), 0)
-        if first >= stop:
-            return False
-        return self._columns(first, stop)
+            return self.prompt + before
+        assert self.texts is not None
+        prompts = self.texts.prompts
+        if isinstance(prompts, int):
+            return prompts + before
+        assert prompts is not None
+        if len(prompts) != self.batch:
+            raise PassError(
+                f"The prompts of {len(prompts)} texts are known, and this pass reads {self.batch} rows. Score the "
+                "texts on a model that reads its batch as a whole, or steer with positions='all'."
+            )
+        return torch.tensor(prompts)[:, None] + before
+
+    def _rows_between(self, first: Any, stop: Any, start: int) -> torch.Tensor:
+        real = self._real()
+        device = None if real is None else real.device
+        first, stop = (x.to(device) if isinstance(x, torch.Tensor) else x for x in (first, stop))
+        chosen = columns_between(first, stop, self.length, device) & columns_between(start, None, self.length, device)
+        chosen = chosen.expand(self.batch, -1)
+        return chosen if real is None else chosen & real
 
     def _in_turns(self) -> torch.Tensor | bool:
         """Return the positions of earlier answers, and those that predict a new token."""
@@ -133,15 +219,13 @@ class Forward:
         chosen[:, first:stop] = True
         return chosen if real is None else chosen.to(real.device) & real
 
-    def _last_real(self) -> torch.Tensor:
+    def _last_real(self) -> Any:
+        """Return the column after the last token that is not padding: of all rows, or (batch, 1)."""
         real = self._real()
         if real is None:
-            chosen = torch.zeros(self.batch, self.length, dtype=torch.bool)
-            chosen[:, -1] = True
-            return chosen
-        columns = torch.arange(self.length, device=real.device)
-        last = torch.where(real, columns, -1).amax(dim=1, keepdim=True)
-        return columns == last
+            return self.length
+        columns = torch.arange(1, self.length + 1, device=real.device)
+        return torch.where(real, columns, 0).amax(dim=1, keepdim=True)
 
     def _real(self) -> torch.Tensor | None:
         # tokens that generate appended are never padding, so decoding steps need not look at the mask

@@ -71,8 +71,10 @@ def steer(
         ``generated``: the last prompt position and every later one, that is every position that predicts a new token.
         ``assistant``: the same for every answer of a conversation, the earlier ones in the prompt too; only where
         `lm.generate` continues conversations, because nothing else knows whose turn a token belongs to.
-        Padding and the virtual tokens of prompt tuning are never steered. In a plain forward pass the whole input is
-        the prompt; in ``generate`` the prompt is the input of the call, with and without cache.
+        Padding and the virtual tokens of prompt tuning are never steered. In ``generate`` the prompt is the input of
+        the call, with and without cache. Functions that score texts (`lm.kl_divergence`, `lm.log_likelihoods` and
+        others) steer the positions that ``generate`` would steer, or refuse positions that they cannot know. In any
+        other forward pass the whole input is the prompt.
     threads : {"own", "all"}
         ``own`` steers the passes of the thread that entered the block (and of threads that PyTorch starts for them);
         other threads use the same model unsteered, or under blocks of their own. ``all`` steers the passes of every

@@ -12,7 +12,9 @@ from repsurgery.errors import ParameterError
 from repsurgery.lm.batching.tokens import context_length
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.score.output_layer import OutputLayer
-from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.score.perplexity import WINDOWS
+from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions, Texts
+from repsurgery.lm.steer.texts import reading_texts
 from repsurgery.workflows.steerings import open_steering, recognised
 
 __all__ = ["SteeredLM"]
@@ -51,7 +53,8 @@ class SteeredLM(HFLM):
         Multiplies the strength.
     positions : {"all", "generated", "prompt", "last", "assistant"} or None
         None means the values in the file, and "final", 1 and "all" if it has none. See `lm.steer`. In a task that
-        scores texts, the whole input is the prompt.
+        scores continuations the context is the prompt. In a task that scores whole documents every token of a window
+        but the first counts as generated, as in `lm.document_perplexity`, and steerings of prompts are refused.
     dtype, device, revision
         See `lm.load`; "auto" keeps the dtype of the weights, and the CPU replaces a CUDA device that is not available.
     max_length : int or None
@@ -62,7 +65,8 @@ class SteeredLM(HFLM):
 
     Guarantees
     ----------
-    Scores are equal to those of `lm.document_perplexity` (test_native_and_harness_agree).
+    Scores are equal to those of `lm.document_perplexity` (test_native_and_harness_agree), and those of continuations
+    to `lm.log_likelihoods` at all positions (test_continuations_are_scored_at_the_positions_of_generation).
     """
 
     def __init__(
@@ -114,6 +118,23 @@ class SteeredLM(HFLM):
                 "strength": known.function.origin.strength,
                 "positions": known.function.origin.positions,
             }
+
+    def _loglikelihood_tokens(self, requests: Any, *args: Any, **how: Any) -> Any:
+        """Score (text, context, continuation) requests, each group with prompts of one length together."""
+        if self.surgery.get("positions", "all") == "all":
+            return super()._loglikelihood_tokens(requests, *args, **how)
+        groups: dict[int | None, list[int]] = {}
+        for i, (text, context, continuation) in enumerate(requests):
+            # windows of a document come without a text; longer inputs lose tokens from the left
+            cut = max(0, len(context) + len(continuation) - self.max_length - 1)
+            groups.setdefault(None if text is None else len(context) - cut, []).append(i)
+        found: dict[int, Any] = {}
+        for prompt, members in groups.items():
+            texts = WINDOWS if prompt is None else Texts(prompt, UNKNOWN_TURNS, refused=("assistant",))
+            with reading_texts(texts):
+                scored = super()._loglikelihood_tokens([requests[i] for i in members], *args, **how)
+            found.update(zip(members, scored, strict=True))
+        return [found[i] for i in range(len(requests))]
 
     def get_model_info(self) -> dict[str, Any]:
         """Return the harness's description of the model, and that of its steering."""

@@ -11,9 +11,10 @@ from repsurgery.checkpoint import digest, journal_of
 from repsurgery.datasets import Documents
 from repsurgery.lm.batching.batches import evaluating
 from repsurgery.lm.batching.tokens import Tokens, encode
-from repsurgery.lm.generate.generate import Generation, predicting_positions
+from repsurgery.lm.generate.generate import Generation, predicting_positions, prompt_lengths
 from repsurgery.lm.score.likelihood import logits_of
 from repsurgery.lm.score.output_layer import divergences
+from repsurgery.lm.steer.texts import NO_PROMPTS
 from repsurgery.studies.toxicity.generators import TextGenerator
 from repsurgery.studies.toxicity.steps import texts_key
 
@@ -94,7 +95,7 @@ def _neutral_divergence(rival: TextGenerator, texts: Sequence[str]) -> Figures |
     """Return the mean KL(rival ‖ base) over the tokens of ``texts``."""
     context = rival.context
     rows = encode(context.model, context.tokenizer, list(texts), max_length=None, caller=rival.name)
-    pairs = _logits(rival, rows, [slice(len(row)) for row in rows])
+    pairs = _logits(rival, rows, [slice(len(row)) for row in rows], None)
     return _mean("kl", [divergences(changed, base) for base, changed in pairs])
 
 
@@ -102,7 +103,8 @@ def _own_divergence(rival: TextGenerator, generations: Sequence[Generation]) -> 
     """Return the mean KL(base ‖ rival) over the steps of the base's own continuations."""
     context = rival.context
     rows, steps = predicting_positions(context.model, context.tokenizer, generations, caller=rival.name)
-    return _mean("kl.own", [divergences(base, changed) for base, changed in _logits(rival, rows, steps)])
+    pairs = _logits(rival, rows, steps, prompt_lengths(steps))
+    return _mean("kl.own", [divergences(base, changed) for base, changed in pairs])
 
 
 def _mean(name: str, values: list[torch.Tensor]) -> Figures | None:
@@ -110,19 +112,20 @@ def _mean(name: str, values: list[torch.Tensor]) -> Figures | None:
 
 
 def _logits(
-    rival: TextGenerator, rows: Sequence[Tokens], counted: Sequence[slice]
+    rival: TextGenerator, rows: Sequence[Tokens], counted: Sequence[slice], prompts: Sequence[int] | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield the logits (steps, vocabulary) of base and rival at the counted positions of each row; nothing if none."""
     base, tokenizer = rival.context.model, rival.context.tokenizer
     for start in range(0, len(rows), AT_ONCE):
         part = list(rows[start : start + AT_ONCE])
+        known = NO_PROMPTS if prompts is None else prompts[start : start + AT_ONCE]
         # the rival may be the base itself, changed inside the block, so that the base is read outside
         with evaluating(base):
-            before = logits_of(base, tokenizer, part)
+            before = logits_of(base, tokenizer, part, known)
         with rival.likelihood_model() as model:
             if model is None:
                 return
             with evaluating(model):
-                after = logits_of(model, tokenizer, part)
+                after = logits_of(model, tokenizer, part, known)
         for i, kept in enumerate(counted[start : start + AT_ONCE]):
             yield before[i, kept], after[i, kept]
