@@ -93,7 +93,7 @@ class StudySpec(Checked):
     positive : str
         The label whose share the ratio is; if empty, the last label in sorted order.
     resamples : int
-        Resamples of the bootstrap.
+        The fewest resamples of the bootstrap; there are at least 200 for each test that is corrected with others.
     dev_to_train : float
         Share of the dev rows that is moved to the training rows: with WinoBias these are anti-stereotypical sentences,
         without which every occupation would have one gender in training.

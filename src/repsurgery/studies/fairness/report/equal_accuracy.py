@@ -7,8 +7,8 @@ from typing import TypeAlias
 from repsurgery.studies.common.report.drawing import STYLE, colour_of, matplotlib, svg
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.tables import Column, Table, table_of
-from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
-from repsurgery.studies.fairness.report.columns import is_sweep, measured_as, ratio_columns
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord, is_sweep
+from repsurgery.studies.fairness.report.columns import measured_as, ratio_columns
 
 __all__ = ["Point", "curves", "equal_accuracy_table", "gap_at", "plot_equal_accuracy"]
 
@@ -54,7 +54,7 @@ def curves(record: StudyRecord, setting: Setting) -> dict[str, list[Point]]:
     accuracy, gap = measured_as(record, "accuracy"), measured_as(record, "tpr_gap")
     measured = [r for r in setting.methods if {accuracy, gap} <= r.measures.keys()]
     base = setting.method("base")
-    if base not in measured or not any(map(is_sweep, measured)):
+    if base not in measured or not any(is_sweep(r.method) for r in measured):
         return {}
     found: dict[str, list[Point]] = {}
     for result in measured:
@@ -112,7 +112,7 @@ _GROUPS: Mapping[str, str] = {"gold": "gold groups", "predicted": "predicted gro
 
 
 def _family(result: MethodResult) -> str:
-    if not is_sweep(result):
+    if not is_sweep(result.method):
         return result.method.partition(" strength=")[0]
     group = str(result.facts.get("group"))
     return f"{_POST}: {result.facts.get('criterion')}, {_GROUPS.get(group, group)}"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from repsurgery.studies.common.report.numbers import fact, fraction, word
 from repsurgery.studies.common.report.sections import distinctions
 from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
-from repsurgery.studies.fairness.record import Setting, StudyRecord
-from repsurgery.studies.fairness.report.columns import Row, by_method, is_sweep, measured_as, ratio_columns, steered
+from repsurgery.studies.fairness.record import Setting, StudyRecord, is_sweep
+from repsurgery.studies.fairness.report.columns import Row, by_method, measured_as, ratio_columns, steered
 
 __all__ = ["fact_tables", "summary_table"]
 
@@ -94,6 +94,8 @@ def _fits_table(record: StudyRecord) -> Table | None:
     def facts(name: str) -> Column[Row]:
         return Column(name, lambda row: fact(row.result.facts.get(name)))
 
-    names = dict.fromkeys(name for s in record.settings for r in s.methods for name in r.facts if not is_sweep(r))
+    names = dict.fromkeys(
+        name for s in record.settings for r in s.methods for name in r.facts if not is_sweep(r.method)
+    )
     caption = "Further facts about the fit of each method and about its classifier."
     return by_method(record, "Fits", [*map(facts, names)], caption=caption)

@@ -7,11 +7,10 @@ from repsurgery.studies.common.report.numbers import estimate, fraction, word
 from repsurgery.studies.common.report.published import LLAMA, TaskMeasure, published
 from repsurgery.studies.common.report.significance import without_tests
 from repsurgery.studies.common.report.tables import Column, Table, table_of
-from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord, is_sweep
 from repsurgery.studies.fairness.report.columns import (
     Row,
     by_method,
-    is_sweep,
     measured_as,
     measures_of,
     ratio_columns,
@@ -195,7 +194,7 @@ def _sweep_table(record: StudyRecord, measure: TaskMeasure) -> Table | None:
         [*_measured(record, measure)[:2], _verdict(record, measure), *parity],
         caption=caption,
         names=[fact_column(name) for name in ("criterion", "group", "alpha")],
-        keep=lambda row: is_sweep(row.result),
+        keep=lambda row: is_sweep(row.result.method),
     )
 
 
