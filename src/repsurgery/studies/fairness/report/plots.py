@@ -11,7 +11,7 @@ from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.published import LLAMA, TaskMeasure, published
 from repsurgery.studies.fairness.record import CosineThumbnail, Setting, StudyRecord
 from repsurgery.studies.fairness.report.columns import measured_as, steered
-from repsurgery.studies.fairness.report.verdicts import same_model
+from repsurgery.studies.fairness.report.verdicts import published_study, same_model
 
 __all__ = ["plot_cosines", "plot_neighbours", "plot_ratios"]
 
@@ -49,7 +49,7 @@ def _neighbours(axis: Any, record: StudyRecord, setting: Setting) -> None:
         if result.neighbours:
             _line(axis, result.method, {float(k): share for k, share in result.neighbours.items()})
     axis.axhline(setting.chance, color=GREY, linewidth=1.0, linestyle=":", label="chance")
-    if record.experiment == "bios" and same_model(record) == LLAMA:
+    if same_model(record) == LLAMA and record.experiment == "bios":
         _published(axis, {float(k): shares for k, shares in published().neighbours.items()})
     axis.grid(color="#e3e7eb", linewidth=0.8)
     if setting.ratio is not None:
@@ -71,7 +71,7 @@ def plot_ratios(record: StudyRecord, measure: TaskMeasure) -> str | None:
         axis = figure.subplots()
         for method, line in points.items():
             _line(axis, method, line)
-        if record.experiment == "dialect":
+        if published_study(record) == "dialect":
             _published(
                 axis,
                 {
