@@ -11,8 +11,9 @@ from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
 from repsurgery.studies.toxicity import make_toxicity_spec, parse_configuration
 from repsurgery.studies.toxicity.collateral import divergences, document_perplexities
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.judging import steered_share
-from repsurgery.studies.toxicity.notes import gain_notes, toxicity_notes
+from repsurgery.studies.toxicity.notes import toxicity_notes
 from repsurgery.studies.toxicity.record import Configured
 from repsurgery.studies.toxicity.steerings import fit_configuration
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from repsurgery.steering.advice import GAIN_LIMIT
 from repsurgery.studies.common.naming import plain_name
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.record import Configured, is_published_concept
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 
-__all__ = ["gain_notes", "toxicity_notes"]
+__all__ = ["toxicity_notes"]
 
 
 def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> tuple[str, ...]:
@@ -73,23 +73,6 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
         notes.append("Strengths above 1 go beyond the map; no certificate covers them.")
     notes += gain_notes(configurations)
     return (*notes, *_unscored(configurations), *_weak_gates(spec, configurations), *_shortfalls(configurations))
-
-
-def gain_notes(configurations: Sequence[Configured]) -> list[str]:
-    """Return a note on the configurations whose map stretches some direction a great deal, with the remedy."""
-    gains = {c.name: _gain(c) for c in configurations}
-    large = [f"{name!r} ({gain:.3g}-fold)" for name, gain in gains.items() if gain > GAIN_LIMIT]
-    if not large:
-        return []
-    return [
-        f"The map stretches some direction a great deal: {', '.join(large)}. Noise in new vectors grows as much, and "
-        "the model may be damaged. Add labelled texts, or add shrinkage=pooled to the configuration."
-    ]
-
-
-def _gain(c: Configured) -> float:
-    # an older record has the gain in its certificate alone
-    return float(c.facts.get("gain") or (c.certificate or {}).get("gain") or 0.0)
 
 
 def _unscored(configurations: Sequence[Configured]) -> list[str]:

@@ -14,8 +14,9 @@ from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
 from repsurgery.studies.toxicity.data import choose_texts
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.measures import measure
-from repsurgery.studies.toxicity.notes import gain_notes, toxicity_notes
+from repsurgery.studies.toxicity.notes import toxicity_notes
 from repsurgery.studies.toxicity.own_data import Choices
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.rows import (

@@ -9,6 +9,7 @@ from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.tables import Column, Table, table_of
 from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord, is_sweep
 from repsurgery.studies.fairness.report.columns import measured_as, ratio_columns
+from repsurgery.studies.fairness.report.plots import AXES
 
 __all__ = ["Point", "curves", "equal_accuracy_table", "gap_at", "plot_equal_accuracy"]
 
@@ -97,8 +98,8 @@ def plot_equal_accuracy(record: StudyRecord) -> str | None:
         start = next(iter(drawn.values()))[0]
         axis.plot([start.accuracy], [start.gap], marker="s", ms=6, linestyle="", color=colour_of("base"), label="base")
         axis.grid(color="#e3e7eb", linewidth=0.8)
-        axis.set_xlabel("accuracy")
-        axis.set_ylabel("TPR gap RMS")
+        axis.set_xlabel(AXES["accuracy"])
+        axis.set_ylabel(AXES["tpr_gap"])
         axis.set_ylim(bottom=0)
         legend_below(figure)
         return svg(figure)

@@ -13,9 +13,13 @@ from repsurgery.studies.fairness.record import CosineThumbnail, Setting, StudyRe
 from repsurgery.studies.fairness.report.columns import measured_as, steered
 from repsurgery.studies.fairness.report.verdicts import published_study, same_model
 
-__all__ = ["plot_cosines", "plot_neighbours", "plot_ratios"]
+__all__ = ["AXES", "plot_cosines", "plot_neighbours", "plot_ratios"]
 
-_LABELS: Mapping[TaskMeasure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "accuracy"}
+AXES: Mapping[TaskMeasure, str] = {
+    "tpr_gap": "difference between the groups (TPR gap RMS)",
+    "accuracy": "share of rows classified correctly (accuracy)",
+}
+"""What the measures are, for the axes of figures."""
 _DASHED = {"color": GREY, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
 
@@ -38,8 +42,8 @@ def plot_neighbours(record: StudyRecord) -> str | None:
         ks = sorted({int(k) for s in settings for r in steered(s) for k in r.neighbours})
         axes[0, 0].set_xscale("log", base=2)
         axes[0, 0].set_xticks(ks, [str(k) for k in ks])
-        figure.supxlabel("neighbours k (log scale)", fontsize=9)
-        figure.supylabel("share with the query's concept", fontsize=9)
+        figure.supxlabel("number k of nearest neighbours (log scale)", fontsize=9)
+        figure.supylabel("share of neighbours in the same group", fontsize=9)
         _legend(figure, axes[0, 0])
         return svg(figure)
 
@@ -80,8 +84,8 @@ def plot_ratios(record: StudyRecord, measure: TaskMeasure) -> str | None:
                 },
             )
         axis.grid(color="#e3e7eb", linewidth=0.8)
-        axis.set_xlabel("ratio: share of the target dialect with positive sentiment")
-        axis.set_ylabel(_LABELS[measure])
+        axis.set_xlabel("how far concept and label are correlated (ratio)")
+        axis.set_ylabel(AXES[measure])
         if measure == "tpr_gap":
             axis.set_ylim(bottom=0)
         _legend(figure, axis)

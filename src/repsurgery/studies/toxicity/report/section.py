@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
-from repsurgery.studies.toxicity.notes import gain_notes
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
 from repsurgery.studies.toxicity.report.damage import damage_caution
