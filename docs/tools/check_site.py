@@ -46,7 +46,7 @@ COVERED_CODE = """() => {
     return covered.slice(0, 3);
 }"""
 """Code whose end is out of sight, or below the button that copies it."""
-SUBTRACTED = r"""() => [...document.querySelectorAll('article .doc-contents code')].map(e => e.innerText)
+SUBTRACTED = r"""() => [...document.querySelectorAll('article .doc-section-item > code')].map(e => e.innerText)
     .filter(t => /^[a-z]+( - [a-z0-9]+)+(,|$)/m.test(t)).slice(0, 3)"""
 """Choices such as "nearest-mean" that were read as a difference."""
 BROKEN_IMAGES = """() => [...document.images].filter(i => i.complete && i.naturalWidth === 0).map(i => i.src)"""
@@ -98,7 +98,7 @@ FAULTY = """<html><body><article><p>$$x$$</p><img src="absent.png"><div style="w
 <div style="position:relative">
 <pre style="width:9em;overflow:auto"><code>a_name = a_function(a_value, another_value)</code></pre>
 <nav style="position:absolute;left:2em;top:.8em;width:2em;height:2em">copy</nav></div>
-<div class="doc-contents"><code>nearest - mean, always</code></div></article>
+<div class="doc-section-item"><code>nearest - mean, always</code></div></article>
 <script>console.error("an error"); fetch("http://127.0.0.2:9/").catch(() => 0); throw Error("thrown")</script>
 </body></html>"""
 FAULTS = (

@@ -46,7 +46,8 @@ class Corrected(griffe.Docstring):
                 if name in types:
                     entry.annotation = types[name]
                 if section.kind is griffe.DocstringSectionKind.parameters:
-                    _take_default(entry, self.parent)
+                    typed = re.search(rf"^[\w, ]*\b{name}\b[\w, ]* : ", self.value, re.MULTILINE) is not None
+                    _follow_signature(entry, self.parent, typed=typed)
         return sections
 
 
@@ -66,11 +67,12 @@ def _walk(item: Any) -> None:
             _walk(member)
 
 
-def _take_default(entry: Any, item: Any) -> None:
+def _follow_signature(entry: Any, item: Any, *, typed: bool) -> None:
     # a class has the parameters of its __init__
     try:
         parameter = item.parameters[entry.name.lstrip("*")]
     except (AttributeError, KeyError):
         return
     entry.value = parameter.default
-    entry.annotation = entry.annotation or parameter.annotation
+    if not typed:
+        entry.annotation = parameter.annotation
