@@ -26,6 +26,29 @@ UNRENDERED = f"""() => {{
     const words = texts.filter(e => !e.querySelector('code')).map(e => e.innerText);
     return words.filter(t => {LEFTOVERS}.test(t)).slice(0, 3);
 }}"""
+CUT_CODE = """() => {
+    const blocks = [...document.querySelectorAll('article pre')].flatMap(p => [p, ...p.querySelectorAll('code')]);
+    return blocks.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.innerText.slice(0, 60)).slice(0, 3);
+}"""
+COVERED_CODE = """() => {
+    const covered = [];
+    for (const pre of document.querySelectorAll('article pre')) {
+        const bar = pre.parentElement.querySelector('nav, button');
+        const code = pre.querySelector('code');
+        if (!bar || !code) continue;
+        const range = document.createRange();
+        range.selectNodeContents(code);
+        const button = bar.getBoundingClientRect();
+        const hits = [...range.getClientRects()].filter(r => r.width > 0 && r.right > button.left + 1
+            && r.left < button.right && r.bottom > button.top + 1 && r.top < button.bottom - 1);
+        if (hits.length) covered.push(code.innerText.slice(0, 60));
+    }
+    return covered.slice(0, 3);
+}"""
+"""Code whose end is out of sight, or below the button that copies it."""
+SUBTRACTED = r"""() => [...document.querySelectorAll('article .doc-section-item > code')].map(e => e.innerText)
+    .filter(t => /^[a-z]+( - [a-z0-9]+)+(,|$)/m.test(t)).slice(0, 3)"""
+"""Choices such as "nearest-mean" that were read as a difference."""
 BROKEN_IMAGES = """() => [...document.images].filter(i => i.complete && i.naturalWidth === 0).map(i => i.src)"""
 
 
@@ -63,15 +86,33 @@ def problems_of(page: Any, address: str, path: str) -> list[str]:
         found.append(f"{excess} pixels wider than the screen")
     found += [f"not rendered: {text!r}" for text in page.evaluate(UNRENDERED)]
     found += [f"no image: {source}" for source in page.evaluate(BROKEN_IMAGES)]
+    found += [f"code cut off: {text!r}" for text in page.evaluate(CUT_CODE)]
+    found += [f"code below its button: {text!r}" for text in page.evaluate(COVERED_CODE)]
+    found += [f"choices as a difference: {text!r}" for text in page.evaluate(SUBTRACTED)]
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
     return found
 
 
-FAULTY = """<html><body><article><p>$$x$$</p><img src="absent.png"><div style="width:3000px">wide</div></article>
+FAULTY = """<html><body><article><p>$$x$$</p><img src="absent.png"><div style="width:3000px">wide</div>
+<div style="position:relative">
+<pre style="width:9em;overflow:auto"><code>a_name = a_function(a_value, another_value)</code></pre>
+<nav style="position:absolute;left:2em;top:.8em;width:2em;height:2em">copy</nav></div>
+<div class="doc-section-item"><code>nearest - mean, always</code></div></article>
 <script>console.error("an error"); fetch("http://127.0.0.2:9/").catch(() => 0); throw Error("thrown")</script>
 </body></html>"""
-FAULTS = ("console", "script", "asks", "failed", "not rendered", "no image", "wider than")
+FAULTS = (
+    "console",
+    "script",
+    "asks",
+    "failed",
+    "not rendered",
+    "no image",
+    "wider than",
+    "cut off",
+    "below its",
+    "a difference",
+)
 
 
 def control(browser: Any) -> None:

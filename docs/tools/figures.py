@@ -20,12 +20,12 @@ STUDIES = {
     "ablation": "toxicity-jigsaw-smollm2_135m-local-1c959ac3c7fc",
     "sites": "toxicity-jigsaw-smollm2_135m-local-a9e45f9a9ecf",
     "price": "toxicity-jigsaw-smollm2_135m-local-4c77ce1baa03",
-    "dialect": "dialect-dialect_stand_in-minilm-paper-499e25a3c8e0",
+    "dialect": "dialect-dialect_stand_in-minilm-paper-71553d07111d",
     "dialect-balanced": "dialect-dialect_stand_in-minilm-paper-e18f658c530f",
     "bios": "bios-synthetic_bios-none-paper-bdfbe982bad3",
     "equal-accuracy": "bios-synthetic_bios-none-paper-cf9f452b5af1",
     "gap": "bios-gap-minilm-paper-32cc0d77554f",
-    "winobias": "bios-winobias-minilm-paper-5518b189803c",
+    "winobias": "bios-winobias-minilm-paper-47b5cfa469e3",
 }
 """Studies by name, each with the record in experiments/results that the pages show."""
 MARK = re.compile(r"<!-- (figure|table): ([\w-]+) ?\|? ([^>]+?) -->")

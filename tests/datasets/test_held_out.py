@@ -78,3 +78,30 @@ def test_a_share_of_zero_holds_out_none():
 def test_a_share_is_at_least_zero_and_less_than_one(share):
     with pytest.raises(ParameterError, match=r"share is .*at least 0 .*less than 1"):
         hold_out(many(), share=share)
+
+
+@given(
+    sizes=st.dictionaries(
+        st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")]),
+        st.integers(1, 40),
+        min_size=1,
+    ),
+    share=st.floats(0, 0.99),
+    seed=st.integers(0, 9),
+)
+def test_the_share_holds_for_every_set_of_labels_and_a_text_of_each_remains(sizes, share, seed):
+    """Texts are drawn among those with the same labels: chance alone would part rare labels unevenly."""
+    pairs = [(f"{labels} {i}", label) for labels, n in sizes.items() for i in range(n) for label in labels]
+    fitted, away = hold_out(labelled(*zip(*pairs, strict=True)), share=share, seed=seed)
+    for labels, n in sizes.items():
+        counts = [len({text for text in part.texts if text.startswith(f"{labels} ")}) for part in (fitted, away)]
+        assert sum(counts) == n and counts[0] >= 1
+        # rounded to whole texts, and less by one only where none would remain
+        assert counts[1] == min(int(share * n + 0.5), n - 1)
+
+
+def test_chance_alone_would_hold_out_too_many_texts_of_some_label():
+    # the counter-check: the same shares drawn over all texts at once
+    whole = labelled([f"text {i}" for i in range(100)], "a" * 95 + "b" * 5)
+    counts = {Counter(whole.labels[i] for i in random.Random(seed).sample(range(100), 20))["b"] for seed in range(20)}
+    assert counts != {hold_out(whole, seed=0)[1].counts["b"]} == {1}

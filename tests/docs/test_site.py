@@ -140,3 +140,27 @@ def test_bars_follow_the_record(tool, tmp_path, monkeypatch):
     (tmp_path / f"{bar.record}.json").write_text(json.dumps(committed))
     with pytest.raises(KeyError, match="0 lines"):
         speed.value(bar)
+
+
+def test_parameter_lists_have_the_defaults_of_their_signatures(tool):
+    """Every public parameter that is documented; choices in quotation marks stay as they were written."""
+    griffe = pytest.importorskip("griffe")
+    extension = tool("parameters").Parameters()
+    how = {"search_paths": [ROOT / "src"], "docstring_parser": "numpy", "docstring_options": {"warnings": False}}
+    plain, corrected = (
+        griffe.load("repsurgery", extensions=griffe.load_extensions(*using), **how) for using in ([], [extension])
+    )
+
+    def wrong(package):
+        found = []
+        for path in ("steering.mimic.MiMiC", "steering.leace.LEACE", "steering.mean_matching.MeanMatching"):
+            item = package[path]
+            (section,) = (s for s in item.docstring.parsed if s.kind is griffe.DocstringSectionKind.parameters)
+            for one in section.value:
+                if one.name in item.parameters and str(one.value) != str(item.parameters[one.name].default):
+                    found.append(f"{path} {one.name} {one.value}")
+                found += [f"{path} {one.annotation}"] if "nearest - mean" in str(one.annotation) else []
+        return found
+
+    assert wrong(corrected) == []
+    assert wrong(plain)  # what Griffe reads by itself

@@ -8,7 +8,7 @@ from repsurgery import metrics
 from repsurgery.errors import ParameterError
 from repsurgery.metrics import Mean, fairness_intervals, holm, paired_bootstrap, tpr_gap_rms
 from repsurgery.metrics.intervals import Correction, paired_share_interval
-from repsurgery.metrics.significance import swapped_p_value
+from repsurgery.metrics.significance import enough_resamples, swapped_p_value
 
 N = 200
 
@@ -369,3 +369,50 @@ def test_accuracy_is_exact_and_its_change_is_mcnemars():
     gained, lost = int(((other == y) & (base != y)).sum()), int(((other != y) & (base == y)).sum())
     assert found.p_value == stats.binomtest(gained, gained + lost).pvalue
     assert metrics.accuracy(y, other) == found.estimate.value
+
+
+@pytest.mark.parametrize("tests", [1, 30, 300])
+def test_every_test_of_a_family_can_be_significant(tests):
+    resamples = enough_resamples(tests, 1000)
+    rng = np.random.default_rng(17)
+    x, y = rng.normal(size=N), rng.normal(size=N)
+    p_values = [
+        paired_bootstrap({"x": s(x), "y": s(3 + 3 * y)}, N, resamples=resamples, reference="x")["y"].p_value
+        for s in (Mean, nonlinear)
+    ]
+    labels, steered, z = groups(0, np.full((2, 2), 0.9), n=2000)
+    base = np.where((z == 1) & (rng.random(2000) < 0.8), -1, steered)
+    found = fairness_intervals(labels, {"base": base, "steered": steered}, z, resamples=resamples)["steered"]
+    p_values += [one.p_value for one in (found.tpr_gap_rms, found.tpr_gap_rms_predicted, found.accuracy)]
+    for p_value in p_values:
+        assert max(holm([p_value] * tests)) <= 0.05
+    if tests == 30:  # a fixed number of resamples would see nothing, whatever the effect
+        found = fairness_intervals(labels, {"base": base, "steered": steered}, z, resamples=1000)["steered"]
+        assert min(holm([found.tpr_gap_rms.p_value] * tests)) > 0.05
+
+
+@pytest.mark.parametrize(("gained", "lost", "n"), [(0, 0, 60), (1, 0, 20), (7, 2, 200), (2, 30, 80), (80, 0, 80)])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_interval_of_paired_shares_is_that_of_bonett_and_price(gained, lost, n, level):
+    """Wald's interval of the rows and of two more, one that gained and one that lost, by their standard deviation."""
+    rows = np.repeat([1.0, -1.0, 0.0], [gained + 1, lost + 1, n - gained - lost])
+    half = stats.norm.ppf((1 + level) / 2) * rows.std() / np.sqrt(len(rows))
+    found = paired_share_interval(gained, lost, n, level)
+    value = (gained - lost) / n
+    assert found.value == pytest.approx(value)
+    assert found.low == pytest.approx(min(value, max(-1.0, rows.mean() - half)), rel=1e-12, abs=1e-15)
+    assert found.high == pytest.approx(max(value, min(1.0, rows.mean() + half)), rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_intervals_of_paired_shares_are_as_wide_as_their_standard_error(share):
+    """Their width shrinks with the root of the rows, so that they neither miss nor waste."""
+    widths = []
+    for n in (400, 1600, 6400):
+        gained, lost = round(share * n), round(share * n / 2)
+        found = paired_share_interval(gained, lost, n, 0.95)
+        widths.append(found.high - found.low)
+        error = np.sqrt((gained + lost) / n - ((gained - lost) / n) ** 2) / np.sqrt(n)
+        # one row more in either direction
+        assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert widths[0] / widths[1] == pytest.approx(2, rel=0.1) and widths[1] / widths[2] == pytest.approx(2, rel=0.1)

@@ -114,7 +114,12 @@ class Documents:
 
         White space at either end adds an empty word, as in the harness.
         """
-        return sum(len(re.split(r"\s+", text)) for text in self.texts)
+        return sum(self.words_of_each)
+
+    @property
+    def words_of_each(self) -> tuple[int, ...]:
+        """Return the number of words of each document, counted as `words` are."""
+        return tuple(len(re.split(r"\s+", text)) for text in self.texts)
 
     @property
     def bytes(self) -> int:

@@ -17,7 +17,7 @@ from repsurgery.metrics.intervals import (
     sparse_bounds,
 )
 from repsurgery.metrics.means import Mean, as_mean
-from repsurgery.metrics.significance import change_p_value, inverted_p_value, jackknife_p_value, swapped_p_value
+from repsurgery.metrics.significance import SWAPS, change_p_value, inverted_p_value, jackknife_p_value, swapped_p_value
 
 __all__ = ["Bootstrapped", "Interval", "paired_bootstrap"]
 
@@ -94,6 +94,8 @@ def paired_bootstrap(
         infinity, or raises a `LabelError`. On the original rows it must be defined. A `Mean` is the fastest.
     n : int
     resamples : int
+        Also the number of random swaps, if it is larger than 9,999. If p-values are corrected for the number of tests,
+        give at least 40 resamples for each test: with fewer, no test can be significant.
     level : float
         The confidence level of the intervals, between 0 and 1.
     seed : int
@@ -221,7 +223,8 @@ def _compared(
         rows = (a.rows - b.rows)[(a.weights > 0) | (b.weights > 0)]
         scale = float(np.abs(a.rows).max() + np.abs(b.rows).max())
         difference = _hull(difference, sparse_bounds(rows, level, scale=scale, either_side=True))
-        return Bootstrapped.tested(estimate, difference, swapped_p_value(a, b, seed), level)
+        p_value = swapped_p_value(a, b, seed, swaps=max(SWAPS, len(drawn)))
+        return Bootstrapped.tested(estimate, difference, p_value, level)
     p_value = inverted_p_value(defined(one.name, change), correction, shifts)
     return Bootstrapped.tested(estimate, difference, max(p_value, jackknife_p_value(value, left_out)), level)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from repsurgery.arrays import Mask, Matrix, Vector
 from repsurgery.errors import LabelError
@@ -74,12 +75,12 @@ class Cells:
 
         ``draws`` (r, c) are rows per cell. In every resample the predicted classes are those of the original sample.
         """
-        draws = draws.astype(np.float64)
-        member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.float64)
-        totals = (draws @ member).reshape(len(draws), self.classes, 2)
+        shape = len(draws), self.classes, 2
+        # sparse, because each cell belongs to one class and group
+        totals = (draws @ self._members(np.ones(len(self.counts), dtype=bool))).reshape(shape).astype(np.float64)
         rms, predicted = [], []
         for right in self.correct.T:
-            gaps = gaps_of((draws[:, right] @ member[right]).reshape(totals.shape), totals)
+            gaps = gaps_of((draws @ self._members(right)).reshape(shape).astype(np.float64), totals)
             rms.append(_rms(gaps))
             predicted.append(_rms(gaps[:, self._predicted(right)]))
         return np.column_stack(rms), np.column_stack(predicted)
@@ -100,21 +101,27 @@ class Cells:
             predicted.append(_rms(added[:, self._predicted(right)])[0] ** 2)
         return np.array(rms), np.array(predicted)
 
-    def swapped(self, i: int, base: int, seed: int) -> tuple[Vector, Vector]:
-        """Return both RMS gaps of prediction ``i`` minus those of ``base``, after random swaps, (r,) each."""
+    def swapped(self, i: int, base: int, swaps: int, seed: int) -> tuple[Vector, Vector]:
+        """Return both RMS gaps of prediction ``i`` minus those of ``base``, after random swaps, (swaps,) each."""
         rng = np.random.default_rng(seed)
         member = (self.kind[:, None] == np.arange(2 * self.classes)).astype(np.int64)
         ours, theirs = self.correct[:, i], self.correct[:, base]
         gained, lost = ((self.counts * changed) @ member for changed in (ours & ~theirs, theirs & ~ours))
-        size = (SWAPS, 2 * self.classes)
+        size = (swaps, 2 * self.classes)
         moved = rng.binomial(gained, 0.5, size) - rng.binomial(lost, 0.5, size)
-        totals = np.broadcast_to((self.counts @ member).reshape(-1, 2), (SWAPS, self.classes, 2)).astype(np.float64)
+        totals = np.broadcast_to((self.counts @ member).reshape(-1, 2), (swaps, self.classes, 2)).astype(np.float64)
         rms, predicted = [], []
         for right, by in ((ours, -moved), (theirs, moved)):
             gaps = gaps_of(((self.counts * right) @ member + by).reshape(totals.shape).astype(np.float64), totals)
             rms.append(_rms(gaps))
             predicted.append(_rms(gaps[:, self._predicted(right)]))
         return rms[0] - rms[1], predicted[0] - predicted[1]
+
+    def _members(self, kept: Mask) -> csr_array:
+        """Return 1 for each kept cell at its class and group, (c, 2 · classes)."""
+        (cells,) = np.nonzero(kept)
+        entries = np.ones(len(cells), dtype=np.int64), (cells, self.kind[cells])
+        return csr_array(entries, shape=(len(self.kind), 2 * self.classes))
 
     def _predicted(self, right: Mask) -> Mask:
         return np.isin(np.arange(self.classes), self.kind[right] // 2)
@@ -175,7 +182,8 @@ def fairness_intervals(
         )
     base = None if reference is None else list(predictions).index(reference)
     others = [] if base is None else [i for i in range(len(predictions)) if i != base]
-    swaps = [(i, cells.swapped(i, base, seed)) for i in others if base is not None]
+    drawn = max(SWAPS, resamples)
+    swaps = [(i, cells.swapped(i, base, drawn, seed)) for i in others if base is not None]
     rms, predicted = (
         _gaps(list(predictions), *of, {i: null[which] for i, null in swaps}, level, reference)
         for which, of in enumerate(zip(values, _resampled(cells, resamples, seed), cells.noise(), strict=True))

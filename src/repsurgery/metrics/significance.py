@@ -10,10 +10,20 @@ from repsurgery.errors import ParameterError
 from repsurgery.metrics.intervals import Correction
 from repsurgery.metrics.means import Mean
 
-__all__ = ["change_p_value", "holm", "inverted_p_value", "jackknife_p_value", "swapped_p_value", "tail_p_value"]
+__all__ = [
+    "change_p_value",
+    "enough_resamples",
+    "holm",
+    "inverted_p_value",
+    "jackknife_p_value",
+    "swapped_p_value",
+    "tail_p_value",
+]
 
 SWAPS = 9999
-"""The number of random swaps; if there are at most so many swaps in all, each is used once."""
+"""The fewest random swaps; if there are at most so many swaps in all, each is used once."""
+PER_TEST = 200
+"""Resamples for each test of a family; 40 are the fewest with which Holm's correction can leave any significant."""
 
 _CHUNK = 2**21
 """Numbers that are in memory at once."""
@@ -24,18 +34,28 @@ def change_p_value(gained: int, lost: int) -> float:
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def swapped_p_value(a: Mean, b: Mean, seed: int) -> float:
+def enough_resamples(tests: int, least: int) -> int:
+    """Return how many resamples the tests of a family need, at least ``least``.
+
+    The p-value of r resamples is at least 2 / (r + 2), and Holm's correction multiplies the smallest p-value by the
+    number of tests: with too few resamples no test of a large family could be significant, whatever its effect
+    (test_every_test_of_a_family_can_be_significant).
+    """
+    return max(least, PER_TEST * tests)
+
+
+def swapped_p_value(a: Mean, b: Mean, seed: int, *, swaps: int = SWAPS) -> float:
     """Return the p-value of equal means of the same rows, by swapping each row's two values at random.
 
     For means over all rows these are sign flips of the differences. Rows that do not differ are ignored. All swaps are
-    enumerated if they are few; otherwise `SWAPS` random ones are drawn, and the observed one is added. The p-value is
-    that of `scipy.stats.permutation_test`, twice the smaller tail (test_swaps_are_those_of_scipy).
+    enumerated if there are at most `SWAPS`; otherwise ``swaps`` random ones are drawn, and the observed one is added.
+    The p-value is that of `scipy.stats.permutation_test`, twice the smaller tail (test_swaps_are_those_of_scipy).
 
     Parameters
     ----------
     a, b : Mean
         Means of the same n rows.
-    seed : int
+    seed, swaps : int
     """
     ours, theirs = (np.column_stack([m.weights * m.values, m.weights]) for m in (a, b))
     scale = np.abs(ours).max(axis=0) + np.abs(theirs).max(axis=0)
@@ -45,8 +65,8 @@ def swapped_p_value(a: Mean, b: Mean, seed: int) -> float:
     sums = ours.sum(axis=0), theirs.sum(axis=0)
     exact = 2 ** len(moves) <= SWAPS
     observed = float(_contrast(np.zeros((1, 2)), *sums)[0])
-    swaps = iter([_every(len(moves))]) if exact else _some(len(moves), seed)
-    null = np.concatenate([_contrast(swap @ moves, *sums) for swap in swaps])
+    drawn = iter([_every(len(moves))]) if exact else _some(len(moves), swaps, seed)
+    null = np.concatenate([_contrast(swap @ moves, *sums) for swap in drawn])
     return tail_p_value(observed, null, exact=exact)
 
 
@@ -74,11 +94,11 @@ def _every(rows: int) -> Matrix:
     return (np.arange(2**rows)[:, None] >> np.arange(rows) & 1).astype(np.float64)
 
 
-def _some(rows: int, seed: int) -> Iterator[Matrix]:
+def _some(rows: int, swaps: int, seed: int) -> Iterator[Matrix]:
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // rows)
-    for start in range(0, SWAPS, step):
-        size = min(step, SWAPS - start)
+    for start in range(0, swaps, step):
+        size = min(step, swaps - start)
         bits = np.unpackbits(np.frombuffer(rng.bytes(-(-size * rows // 8)), np.uint8), count=size * rows)
         yield bits.reshape(size, rows).astype(np.float64)
 

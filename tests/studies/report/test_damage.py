@@ -77,4 +77,4 @@ def test_a_study_that_only_damaged_the_model_has_the_base_alone():
         if c.name != "base"
     ]
     [row] = toxicity_summary_table([toxicity_record([first, *far])]).rows
-    assert row[6] == ".241 → .241 (base)"
+    assert row[6] == ".241 (base)"

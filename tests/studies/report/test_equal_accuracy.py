@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from repsurgery import metrics
+from repsurgery.studies.common.report.drawing import STYLE, legend_below, matplotlib, svg
 from repsurgery.studies.fairness.report.equal_accuracy import (
     Point,
     curves,
@@ -87,3 +88,22 @@ def test_the_figure_shows_every_curve():
     assert drawn == plot_equal_accuracy(strengths())
     for family in ("mimic", "post-processing: equal-opportunity, blind", "base"):
         assert f"<!-- {family} -->" in drawn
+
+
+@pytest.mark.parametrize("length", [5, 40, 90])
+@pytest.mark.parametrize("curves_drawn", [1, 4, 9])
+def test_a_legend_is_within_its_figure(length, curves_drawn):
+    mpl = matplotlib()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(7.4, 4.6), layout="constrained")
+        axis = figure.subplots()
+        for i in range(curves_drawn):
+            axis.plot([0, 1], [0, i], label=("post-processing: equal-opportunity, predicted groups " * 2)[:length])
+        before = axis.get_window_extent().height
+        legend_below(figure)
+        svg(figure)
+        (legend,) = figure.legends
+        drawn = legend.get_window_extent()
+        assert drawn.x0 >= 0 and drawn.y0 >= 0 and drawn.x1 <= figure.bbox.x1 and drawn.y1 <= figure.bbox.y1
+        # the axes keep their height
+        assert axis.get_window_extent().height >= 0.8 * before

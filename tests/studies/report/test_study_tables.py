@@ -6,9 +6,12 @@ import pytest
 
 from repsurgery.studies.common.report.numbers import estimate, fraction
 from repsurgery.studies.common.report.sections import cautions
+from repsurgery.studies.fairness.data import SOURCES
 from repsurgery.studies.fairness.record import MethodResult
 from repsurgery.studies.fairness.report.facts import fact_tables, summary_table
+from repsurgery.studies.fairness.report.section import study_sections
 from repsurgery.studies.fairness.report.tables import result_tables
+from repsurgery.studies.fairness.spec import NAMED_DATA, SYNTHETIC
 from tests.studies.report.studies import METHODS, bios_record, dialect_record, record_of, setting_of
 
 
@@ -171,5 +174,64 @@ def test_the_study_chooses_the_classes_of_the_gap():
     other = tables(everyone)["Other measures"]
     assert column(other, "TPR gap RMS, all classes")[0] == overall
     assert column(other, "TPR gap RMS, classes predicted")[0] == chosen
-    assert "all classes with both groups" in tables(everyone)["TPR gap RMS"].caption
-    assert "So do ours" in tables(predicted)["TPR gap RMS"].caption
+    assert "all classes with both groups" in str(tables(everyone)["How verdicts are made"].rows)
+    assert "So do ours" in str(tables(predicted)["How verdicts are made"].rows)
+
+
+def own(record):
+    """Return the record as one of a reader's own table."""
+    return replace(record, spec={**record.spec, "data": "people.csv"}, data={**record.data, "name": "people"})
+
+
+@pytest.mark.parametrize("build", [bios_record, dialect_record])
+def test_a_study_of_own_data_shows_nothing_of_the_published_one(build):
+    """Neither columns nor captions nor lines of figures: the paper says nothing about these data."""
+    (named,), (section,) = study_sections([build()]), study_sections([own(build())])
+    text, control = (
+        str([(t.title, t.headings, t.caption, t.rows) for t in (*s.results, *s.facts)])
+        + str([(d.caption, d.svg) for d in s.drawings])
+        for s in (section, named)
+    )
+    for word in ("ublished", "notebook", "Llama", "BERT", "same direction"):
+        assert word not in text, word
+    assert "ublished" in control
+    # what is significant is still shown, by the stars of the changes
+    assert "*" in str([t.rows for t in section.results]) and "Holm" in text
+
+
+def test_the_named_data_are_those_that_the_study_loads():
+    assert {*NAMED_DATA} == {*SOURCES, SYNTHETIC}
+
+
+@pytest.mark.parametrize("record", [bios_record(), dialect_record(), own(bios_record()), own(dialect_record())])
+def test_no_caption_is_longer_than_six_lines(record):
+    (section,) = study_sections([record])
+    captions = [t.caption for t in (*section.results, *section.facts, summary_table([record]))]
+    captions += [drawing.caption for drawing in section.drawings]
+    # a line of the page holds 52 rem at .85 of the size of the text, which is about 115 characters
+    assert max(map(len, captions)) <= 6 * 115
+
+
+def test_neighbours_have_a_row_for_each_number_and_a_column_for_each_method():
+    record = bios_record()
+    table = tables(record)["Neighbours"]
+    assert table.headings == ("k", *METHODS) and table.keys == 1
+    for row in table.rows:
+        held = [record.settings[0].method(name).neighbours[row[0]].value for name in METHODS]
+        assert [parsed(cell)[0] for cell in row[1:]] == [round(value, 3) for value in held]
+    both = tables(dialect_record())
+    assert "Neighbours" not in both or both["Neighbours"].headings[:2] == ("ratio", "k")
+
+
+@pytest.mark.parametrize(("p_value", "seen"), [(0.001, True), (0.04, False), (1.0, False)])
+def test_the_summary_names_no_lowest_gap_without_a_difference(p_value, seen):
+    """The tests are those of the tables: corrected over the five methods, so that .04 is no difference."""
+    record = bios_record()
+    methods = [
+        replace(r, differences={k: replace(d, p_value=p_value) for k, d in r.differences.items()})
+        for r in record.settings[0].methods
+    ]
+    found = summary_table([replace(record, settings=(replace(record.settings[0], methods=tuple(methods)),))])
+    gap = column(found, "TPR gap: base → lowest")
+    assert gap == ([".155 → .093 (mimic)"] if seen else [".155 (no difference seen)"])
+    assert column(found, "accuracy") == ([".800 → .785"] if seen else [".800"])

@@ -51,11 +51,11 @@ def test_every_configuration_is_a_numbered_point():
 
 def test_damage_is_wikitext_and_fluency_only_without_it():
     record = toxicity_record()
-    assert "WikiText word perplexity" in texts(plot_tradeoff(record, "linear"))
+    assert "how unlikely the model finds WikiText (word perplexity)" in texts(plot_tradeoff(record, "linear"))
     without = toxicity_record([*main_configurations(wikitext=False), *ablations(wikitext=False)])
     assert damage_measure(without) == "perplexity"
-    assert "perplexity of the continuations" in texts(plot_tradeoff(without, "linear"))
-    assert "perplexity of the continuations" in texts(plot_strengths(without))
+    assert "how unlikely a judge finds the texts (perplexity)" in texts(plot_tradeoff(without, "linear"))
+    assert "how unlikely a judge finds the texts (perplexity)" in texts(plot_strengths(without))
 
 
 def test_a_wide_spread_gets_a_panel_of_the_base_and_its_neighbours():

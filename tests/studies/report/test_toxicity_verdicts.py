@@ -8,6 +8,8 @@ from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.published import published
 from repsurgery.studies.common.report.significance import adjusted
 from repsurgery.studies.toxicity.report.claims import claims_tables
+from repsurgery.studies.toxicity.report.columns import WORD_PERPLEXITY, measure_named
+from repsurgery.studies.toxicity.report.damage import is_damaged
 from repsurgery.studies.toxicity.report.published import beside_table, counterpart
 from repsurgery.studies.toxicity.report.verdicts import (
     DAMAGE,
@@ -143,13 +145,53 @@ def without(c):
 )
 def test_damage_is_ordered_by_the_digits_shown(lower, higher, said):
     a, b = (configured(name, (0.2, x, 1.0), method="mean", scope="all") for name, x in (("a", lower), ("b", higher)))
-    assert judge_damage(a, b) == said
-    assert judge_damage(a, configured("c", (0.2, 1.0, 1.0), wikitext=False, method="mean", scope="all")) == "–"
+    assert judge_damage(a, b, 2) == said
+    assert judge_damage(a, b, 1) == "undecided"  # one document has no interval
+    assert judge_damage(a, configured("c", (0.2, 1.0, 1.0), wikitext=False, method="mean", scope="all"), 2) == "–"
+
+
+@pytest.mark.parametrize(
+    ("documents", "shift", "said"),
+    [
+        (1, 0.5, "undecided"),
+        (3, 0.5, "undecided"),
+        (9, 0.5, "holds"),
+        (9, -0.5, "does not hold"),
+        (9, 0.0, "undecided"),
+    ],
+)
+def test_damage_is_tested_over_the_documents(documents, shift, said):
+    """However far apart the figures are: fewer than six documents cannot show a difference at the level of 5 %."""
+    words = list(range(50, 50 + documents))
+    nats = [3.0 * n + (-1) ** i for i, n in enumerate(words)]
+    rows = []
+    for name, by in (("a", 0.0), ("b", shift)):
+        row = configured(name, (0.2, 30 + by, 1.0), method="mean", scope="all")
+        facts = {"wikitext_nats": [x + by * n for x, n in zip(nats, words, strict=True)], "wikitext_words": words}
+        rows.append(replace(row, facts={**row.facts, **facts}))
+    assert judge_damage(*rows, documents) == said
+
+
+def test_a_damaged_row_supports_no_claim():
+    """Neither that it is less toxic nor that another row does less damage."""
+    record = toxicity_record(main_configurations())
+    damaged = {c.name for c in record.configurations if is_damaged(record, c)}
+    assert damaged == {"mimic, all"}
+    for name in (EMT, "toxicity_probability"):
+        for pair, verdict in verdicts(record, measure_named(name, "").heading, 3).items():
+            assert (verdict == "damaged") == any(one in pair.split(" < ") for one in damaged), pair
+    for pair, verdict in verdicts(record, "collateral damage", 4).items():
+        assert (verdict == "damaged") == any(one in pair.split(" < ") for one in damaged), pair
+    short = {row[0]: row[1:] for row in table(record, "The paper's claims").rows}
+    assert set(short["less toxic: mimic, all < mean, all"]) == {"damaged", "–"}
+    # the claim was decided before
+    sound = with_measure(record, "mimic, all", WORD_PERPLEXITY, 31.0)
+    assert "holds" in str(verdicts(sound, measure_named(EMT, "").heading, 3)["mimic, all < mean, all"])
 
 
 def test_damage_turns_with_the_numbers():
     record = toxicity_record(main_configurations())
-    assert set(verdicts(record, "collateral damage", 4).values()) == {"holds"}
+    assert set(verdicts(record, "collateral damage", 4).values()) == {"holds", "damaged"}
     turned = with_measure(record, "mean, all", "wikitext.word_perplexity", 20.0)
     assert verdicts(turned, "collateral damage", 4)["mean, selective < mean, all"] == "does not hold"
 

@@ -11,6 +11,7 @@ from repsurgery.lm.twins import Twin
 from repsurgery.moments import ClassMoments
 from repsurgery.studies.toxicity import make_toxicity_spec, parse_configuration
 from repsurgery.studies.toxicity.collateral import divergences, document_perplexities
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.judging import steered_share
 from repsurgery.studies.toxicity.notes import toxicity_notes
 from repsurgery.studies.toxicity.record import Configured
@@ -151,3 +152,20 @@ def test_notes_tell_a_gate_that_sees_nothing(source, target):
     assert "hardly tells" not in note(0.9, 0.1)
     facts = {"unscored": {"linear": 3}}
     assert "failed on 3 texts" in " ".join(toxicity_notes(spec, [Configured("base", facts=facts)]))
+
+
+def test_a_map_that_stretches_too_much_is_told_with_its_remedy(vectors, tmp_path):
+    """Fewer texts than dimensions leave MiMiC's covariance to its ridge; pooled shrinkage does not."""
+    every = vectors.last["final"]
+    few = Vectors(last={"final": Labelled(every.X[117:], every.z[117:])}, held_out={}, tokens={}, policy={})
+    notes, gains = {}, {}
+    for words in ("mimic all", "mimic all strength=0.5", "mimic all shrinkage=pooled", "mean all"):
+        found = fitted(words, few, tmp_path)
+        gains[words] = found.facts["gain"]
+        notes[words] = gain_notes([Configured(words, facts=found.facts)])
+    assert gains["mimic all"] > 100 > gains["mimic all shrinkage=pooled"] and gains["mean all"] == 1
+    assert "mimic all'" in notes["mimic all"][0] and "shrinkage=pooled" in notes["mimic all"][0]
+    assert notes["mimic all strength=0.5"]  # a row without a certificate as well
+    assert notes["mimic all shrinkage=pooled"] == notes["mean all"] == []
+    # an older record has the gain in its certificate
+    assert gain_notes([Configured("mimic all", certificate={"gain": 708.0})])[0].count("708-fold") == 1

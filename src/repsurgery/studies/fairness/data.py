@@ -24,7 +24,7 @@ from repsurgery.errors import DataError, LabelError
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.studies.fairness.own_data import load_own
 from repsurgery.studies.fairness.rows import SPLITS, splits_with_every_concept
-from repsurgery.studies.fairness.spec import StudySpec
+from repsurgery.studies.fairness.spec import SYNTHETIC, StudySpec
 
 __all__ = ["SOURCES", "load_data", "splits_of"]
 
@@ -39,8 +39,6 @@ SOURCES: Mapping[str, Callable[..., ConceptTexts]] = MappingProxyType(
 )
 """Loaders by name; each reads the given folder, or the folder `REPSURGERY_DATA`."""
 _DEV = ("dev", "development", "val", "valid", "validation")
-SYNTHETIC = "synthetic-bios"
-"""Vectors instead of texts, drawn from a distribution that imitates Bias in Bios."""
 
 
 def load_data(

@@ -1,6 +1,7 @@
 """Measures of steered rows and of predictions, each with its interval and its difference from the base."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,14 @@ from repsurgery import metrics
 from repsurgery.certificates.verify import as_support
 from repsurgery.files import Contents
 from repsurgery.metrics import Bootstrapped, Mean
+from repsurgery.metrics.significance import enough_resamples
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.fairness.methods import Steered
-from repsurgery.studies.fairness.record import CosineThumbnail, MethodResult
+from repsurgery.studies.fairness.record import CosineThumbnail, MethodResult, is_sweep
 from repsurgery.studies.fairness.rows import StudyRows
 from repsurgery.studies.fairness.spec import StudySpec
 
-__all__ = ["measure_rows", "method_results"]
+__all__ = ["measure_rows", "method_results", "tests_of"]
 
 _SHOWN = 50
 """Rows of each class in the thumbnail of the cosine blocks."""
@@ -72,10 +74,17 @@ def _probes(spec: StudySpec, rows: StudyRows, steered: Steered) -> dict[str, flo
     }
 
 
+def tests_of(spec: StudySpec, names: Iterable[str]) -> int:
+    """Return the largest number of tests of one measure that a report corrects together, over settings and methods."""
+    sweep = [is_sweep(name) for name in names if name != "base"]
+    return max(1, len(spec.ratios)) * max(1, sum(sweep), len(sweep) - sum(sweep))
+
+
 def method_results(spec: StudySpec, rows: StudyRows, stages: Mapping[str, Contents]) -> tuple[MethodResult, ...]:
     """Return one result per stage, the base first."""
     measures: Estimates = {name: {} for name in stages}
     differences: Estimates = {name: {} for name in stages}
+    spec = replace(spec, resamples=enough_resamples(tests_of(spec, stages), spec.resamples))
     for split in ("dev", "test"):
         _measure_predictions(spec, rows, stages, split, measures, differences)
     neighbours = _measure_neighbours(spec, stages, differences)

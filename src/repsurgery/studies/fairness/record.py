@@ -12,7 +12,12 @@ from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import Checked, Field, Several, checked, model_validator
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["CosineThumbnail", "MethodResult", "Setting", "StudyRecord"]
+__all__ = ["CosineThumbnail", "MethodResult", "Setting", "StudyRecord", "is_sweep"]
+
+
+def is_sweep(method: str) -> bool:
+    """Return whether a method of a record is one point of the post-processing's sweep over alpha."""
+    return method.startswith("xian")
 
 
 @checked(RecordError, finite=False)

@@ -20,10 +20,14 @@ from repsurgery.studies.common.checked import (
 )
 from repsurgery.studies.common.options import options_toml, read_options
 
-__all__ = ["PRESETS", "StudySpec", "load_spec", "make_spec", "spec_toml"]
+__all__ = ["NAMED_DATA", "PRESETS", "SYNTHETIC", "StudySpec", "load_spec", "make_spec", "spec_toml"]
 
 Truth = Literal["gold", "predicted"]
 _STRENGTH = " strength="
+SYNTHETIC = "synthetic-bios"
+"""Vectors instead of texts, drawn from a distribution that imitates Bias in Bios."""
+NAMED_DATA = ("bios", "dialect", "dialect-stand-in", "gap", "winobias", SYNTHETIC)
+"""Data of the paper, and data in their place; everything else is a reader's own table."""
 
 
 @checked(ParameterError)
@@ -93,7 +97,7 @@ class StudySpec(Checked):
     positive : str
         The label whose share the ratio is; if empty, the last label in sorted order.
     resamples : int
-        Resamples of the bootstrap.
+        The fewest resamples of the bootstrap; there are at least 200 for each test that is corrected with others.
     dev_to_train : float
         Share of the dev rows that is moved to the training rows: with WinoBias these are anti-stereotypical sentences,
         without which every occupation would have one gender in training.

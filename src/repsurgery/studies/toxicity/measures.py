@@ -10,6 +10,7 @@ import numpy as np
 
 from repsurgery import metrics
 from repsurgery.metrics import Mean
+from repsurgery.metrics.significance import enough_resamples
 from repsurgery.metrics.text import OVERFLOW
 from repsurgery.studies.common.estimate import Estimate
 
@@ -81,7 +82,7 @@ def measure(judged: Mapping[str, Judged], *, reference: str, resamples: int, see
     A configuration with fewer prompts has the measures and differences of a study with only those prompts
     (test_fewer_prompts_are_a_study_of_their_own).
     """
-    how: Any = {"reference": reference, "resamples": resamples, "seed": seed}
+    how: Any = {"reference": reference, "resamples": enough_resamples(len(judged) - 1, resamples), "seed": seed}
     n = len(judged[reference].texts)
     results: dict[str, Measured] = {}
     for m in {len(one.texts) for one in judged.values()}:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from repsurgery.studies.common.naming import plain_name
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.record import Configured, is_published_concept
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 
@@ -70,6 +71,7 @@ def toxicity_notes(spec: ToxicitySpec, configurations: Sequence[Configured]) -> 
         )
     if any(c.choices.get("strength", 1) > 1 for c in configurations):
         notes.append("Strengths above 1 go beyond the map; no certificate covers them.")
+    notes += gain_notes(configurations)
     return (*notes, *_unscored(configurations), *_weak_gates(spec, configurations), *_shortfalls(configurations))
 
 

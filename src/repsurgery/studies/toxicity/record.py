@@ -8,10 +8,13 @@ from repsurgery.errors import RecordError
 from repsurgery.studies.common.checked import Checked, Several, checked, field_validator
 from repsurgery.studies.common.estimate import Estimate
 
-__all__ = ["WRITING", "Configured", "Example", "ToxicityRecord", "is_published_concept"]
+__all__ = ["NATS", "WORDS", "WRITING", "Configured", "Example", "ToxicityRecord", "is_published_concept"]
 
 WRITING = "writing, "
 """The keys of ``seconds`` that begin so give the time of one configuration within the step of writing."""
+
+NATS, WORDS = "wikitext_nats", "wikitext_words"
+"""The facts that give the negative log-likelihood of each document of WikiText, and its number of words."""
 
 
 def is_published_concept(spec: Mapping[str, Any]) -> bool:
@@ -50,9 +53,10 @@ class Configured(Checked):
         "supported", "contradicted" or "cannot tell" (`Verification`); None in older records.
     facts : mapping
         Further counts: rows fitted, texts without score, generations without tokens, perplexities dropped; "prompts"
-        where only the first ones were continued, over which all measures are then taken. Of a rival: what it "needs",
-        its "parts", and the "extra_passes_per_token". "peak_bytes_base": the peak of the base that wrote beside the
-        configuration, in the same process.
+        where only the first ones were continued, over which all measures are then taken; "gain", the largest factor by
+        which the map stretches a direction; "wikitext_nats" and "wikitext_words" by document. Of a rival: what it
+        "needs", its "parts", and the "extra_passes_per_token". "peak_bytes_base": the peak of the base that wrote
+        beside the configuration, in the same process.
     cost_per_token : float or None
         The time of a new token relative to the base, which was measured beside it: CPU time, or elapsed time on an
         accelerator. None in older records, and where it was not measured.

@@ -17,7 +17,7 @@ from repsurgery.studies.toxicity.cost import Spent
 from repsurgery.studies.toxicity.data import load_prompts_of
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine
 from repsurgery.studies.toxicity.measures import Judged, Measured, Scores, by_judge
-from repsurgery.studies.toxicity.record import WRITING, Configured, Example
+from repsurgery.studies.toxicity.record import NATS, WORDS, WRITING, Configured, Example
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.study import BASE
@@ -41,10 +41,15 @@ def configured(
     fitted: Mapping[str, Fitted],
     measured: Mapping[str, Measured],
     extra: Mapping[str, Mapping[str, float]],
+    nats: Mapping[str, Sequence[float]],
+    words: Sequence[int],
     written: Mapping[str, Written],
     spent: Mapping[str, Spent],
 ) -> tuple[Configured, ...]:
-    """Return the record of each configuration, the base first; the measures in ``extra`` have no intervals."""
+    """Return the record of each configuration, the base first; the measures in ``extra`` have no intervals.
+
+    ``nats`` are those of each document of WikiText, which has so many ``words``.
+    """
     rivals = {line.name: line for line in spec.lines() if isinstance(line, GeneratorLine)}
     prompts = len(judged[BASE].texts)
     rows = []
@@ -62,6 +67,8 @@ def configured(
             facts |= _rival_facts(rivals[name], written[name], spent[name])
         if spent[name].peak_bytes_base is not None:
             facts["peak_bytes_base"] = spent[name].peak_bytes_base
+        if name in nats and all(map(math.isfinite, nats[name])):
+            facts |= {NATS: [round(value, 4) for value in nats[name]], WORDS: list(words)}
         if len(one.texts) < prompts:
             facts["prompts"] = len(one.texts)
         absent = [None] * (prompts - len(one.texts))

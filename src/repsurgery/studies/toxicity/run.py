@@ -14,10 +14,11 @@ from repsurgery.studies.common.clock import Announce, Clock
 from repsurgery.studies.common.environment import environment
 from repsurgery.studies.common.naming import plain_name, plain_options
 from repsurgery.studies.toxicity.data import choose_texts
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.measures import measure
 from repsurgery.studies.toxicity.notes import toxicity_notes
 from repsurgery.studies.toxicity.own_data import Choices
-from repsurgery.studies.toxicity.record import ToxicityRecord
+from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.rows import (
     agreements,
     configured,
@@ -85,6 +86,9 @@ def run_toxicity(
         to_fit = spec.parsed()
         with clock.step(f"fitting {len(to_fit)} configurations"):
             fitted = study.fitted(vectors)
+            # before hours of writing
+            for note in gain_notes([Configured(name, facts=one.facts) for name, one in fitted.items()]):
+                announce(note)
         for line in spec.tuned():
             with clock.step(f"searching: {line.name}"):
                 fitted[line.name] = study.tuned(line, wikitext, announce)
@@ -101,12 +105,13 @@ def run_toxicity(
         with clock.step("judging toxicity and fluency"):
             judged = study.judged(written)
         with clock.step("measuring collateral damage"):
-            extra = study.collateral(fitted, written, documents)
+            extra, nats = study.collateral(fitted, written, documents)
         with clock.step("computing intervals"):
             measures = measure(judged, reference=BASE, resamples=spec.resamples, seed=spec.seed)
         with clock.step("comparing scorers with archived scores"):
             agreed = agreements(spec, scorers, data_dir)
-    configurations = configured(spec, judged, fitted, measures, extra, written, spent)
+    words = [] if documents is None else documents.words_of_each
+    configurations = configured(spec, judged, fitted, measures, extra, nats, words, written, spent)
     return ToxicityRecord(
         experiment="toxicity",
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -106,7 +106,7 @@ class ToxicitySpec(Checked):
         Rounds in which each configuration writes a few texts beside the base, to measure the cost of a token; 0 leaves
         the measurement out.
     resamples : int
-        Resamples of the bootstrap over prompts.
+        The fewest resamples of the bootstrap over prompts; there are at least 200 for each configuration.
     seed : int
 
     Notes

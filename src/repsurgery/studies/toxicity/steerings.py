@@ -67,7 +67,7 @@ def fit_configuration(
         return _fit_natural(c, vectors, spec, folder)
     data = _data(c, vectors) if last_round is None else last_round.steps
     gate = _gate(c, data, vectors, spec)
-    # a probe that separates the classes takes the logarithm of 0; the certificate states gains, and the report shows it
+    # a probe that separates the classes takes the logarithm of 0; gains are among the facts, for `gain_notes`
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("ignore", GainWarning)
         est = _estimator(c, spec, gate)
@@ -79,7 +79,7 @@ def fit_configuration(
         fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
         verdict = None if fresh is None else verdict_of(lambda: est.steering_.verify(fresh.X, fresh.z))
-    facts = _facts(data, gate, vectors, c, spec)
+    facts = _facts(data, gate, vectors, c, spec) | {"gain": est.certificate_.gain}
     if isinstance(alpha := getattr(est, "alpha_", None), Mapping):
         facts["alpha"] = {str(label): value for label, value in alpha.items()}
     if last_round is not None:

@@ -245,10 +245,11 @@ class Study:
 
     def collateral(
         self, fitted: dict[str, Fitted], written: dict[str, Written], documents: Documents | None
-    ) -> dict[str, dict[str, float]]:
+    ) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
         """Return the measures without intervals: share of steered positions, divergence, perplexity of documents.
 
-        A rival has those that need likelihoods, if it changes them and not only the sampling.
+        Beside them stand, for each steering, the nats of every document. A rival has what needs likelihoods, if it
+        changes them and not only the sampling.
         """
         spec, folder, twin = self.spec, self.work / "judgements", self.pair[0]
         measures: dict[str, dict[str, float]] = {name: {} for name in written}
@@ -279,6 +280,7 @@ class Study:
                 folder=folder,
                 progress=self.progress,
             )
+        nats: dict[str, list[float]] = {}
         if documents is not None:
             how: dict[str, Any] = {"digests": self.model_digests, "length": spec.wikitext_length, "folder": folder}
             perplexities = document_perplexities(
@@ -287,7 +289,8 @@ class Study:
             for name, one in perplexities.items():
                 measures[name]["wikitext.word_perplexity"] = one.word_perplexity
                 measures[name]["wikitext.byte_perplexity"] = one.byte_perplexity
-        return measures
+                nats[name] = [-value for value in one.log_likelihoods]
+        return measures, nats
 
 
 def _first_names(keys: dict[str, str]) -> dict[str, str]:

@@ -166,6 +166,7 @@ CERTIFICATE_COLUMNS: tuple[Column[Any], ...] = (
     Column("covariance gap before", lambda r: _before(r.certificate, "covariance_gap_before")),
     Column("covariance gap, fitted", lambda r: _after(r.certificate, "covariance_gap")),
     Column("held out", lambda r: _after(r.held_out, "covariance_gap")),
+    Column("gain", lambda r: _after(r.certificate, "gain")),
     Column("gate's Youden J", lambda r: _after(r.held_out, "youden")),
     Column("claims", _claims),
 )
@@ -177,5 +178,6 @@ def certificates_caption(held_out: str) -> str:
     return (
         "'fitted': on the rows of the fit, which is what the certificate claims. 'held out': computed again on "
         f"{held_out}, with the map applied by labels; 'as gated': with the gate deciding. Covariance gaps are "
-        "relative. 'claims': whether the held-out rows support the claims of the method, within sampling error."
+        "relative. 'gain': the largest factor by which the map stretches a direction. 'claims': whether the held-out "
+        "rows support the claims of the method, within sampling error."
     )

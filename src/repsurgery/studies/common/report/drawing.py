@@ -18,6 +18,7 @@ __all__ = [
     "STYLE",
     "colour_of",
     "draw_curve",
+    "legend_below",
     "matplotlib",
     "place_labels",
     "set_log_ticks",
@@ -65,6 +66,24 @@ def draw_curve(axis: Any, points: Iterable[tuple[float, Estimate]], *, shade: fl
     bounds = [(x, y.low, y.high) for x, y in listed if y.low is not None and y.high is not None]
     if bounds:
         axis.fill_between(*zip(*bounds, strict=True), color=look["color"], alpha=shade, linewidth=0)
+
+
+def legend_below(figure: Any) -> None:
+    """Give a figure a legend below its axes, in as many columns as fit; the figure grows by the height of the legend.
+
+    Guarantees
+    ----------
+    The legend is within the figure, however long its labels (test_a_legend_is_within_its_figure).
+    """
+    width, height = figure.get_size_inches()
+    for columns in (3, 2, 1):
+        legend = figure.legend(frameon=False, loc="outside lower center", ncols=columns)
+        box = legend.get_window_extent()
+        if box.width <= 0.97 * width * figure.dpi:
+            break
+        if columns > 1:
+            legend.remove()
+    figure.set_size_inches(width, height + box.height / figure.dpi)
 
 
 def place_labels(axis: Any, points: Sequence[tuple[float, float]], labels: Sequence[str]) -> None:

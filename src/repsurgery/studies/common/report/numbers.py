@@ -14,6 +14,7 @@ __all__ = [
     "formatted",
     "fraction",
     "is_significant",
+    "lowers",
     "number",
     "quantity",
     "word",
@@ -130,6 +131,11 @@ def change(estimated: Estimate | None, *, share: bool = True) -> str:
 def is_significant(estimated: Estimate) -> bool:
     """Return whether the test of a difference is significant at the level of 5 %; False without a test."""
     return estimated.p_value is not None and estimated.p_value <= _ALPHA
+
+
+def lowers(difference: Estimate | None) -> bool:
+    """Return whether a difference is significantly below 0."""
+    return difference is not None and is_significant(difference) and difference.value < 0
 
 
 def _decimal(value: float, decimals: int, *, signed: bool, zero: str = "0") -> str:

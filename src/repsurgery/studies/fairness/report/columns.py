@@ -8,9 +8,9 @@ from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.published import TaskMeasure
 from repsurgery.studies.common.report.tables import Column, Measure, Table, table_of
-from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord, is_sweep
 
-__all__ = ["Row", "by_method", "is_sweep", "measured_as", "measures_of", "ratio_columns", "steered"]
+__all__ = ["Row", "by_method", "measured_as", "measures_of", "ratio_columns", "steered"]
 
 _MEASURES = (
     Measure("test.{tpr_gap}", "TPR gap RMS", "tpr_gap", better="lower", change=True, published="tpr_gap"),
@@ -70,14 +70,9 @@ def measured_as(record: StudyRecord, measure: TaskMeasure) -> str:
     return "test.tpr_gap_rms" + ("_predicted" if record.spec.get("tpr_classes") == "predicted" else "")
 
 
-def is_sweep(result: MethodResult) -> bool:
-    """Return whether a result is one point of the post-processing's sweep over alpha."""
-    return result.method.startswith("xian")
-
-
 def steered(setting: Setting) -> list[MethodResult]:
     """Return the base and the methods that change representations, in the record's order."""
-    return [result for result in setting.methods if not is_sweep(result)]
+    return [result for result in setting.methods if not is_sweep(result.method)]
 
 
 def ratio_columns(record: StudyRecord, setting_of: Callable[[T], Setting]) -> list[Column[T]]:
@@ -94,7 +89,7 @@ def by_method(
     *,
     caption: str,
     names: Sequence[Column[Row]] = (Column("method", lambda row: row.result.method),),
-    keep: Callable[[Row], bool] = lambda row: not is_sweep(row.result),
+    keep: Callable[[Row], bool] = lambda row: not is_sweep(row.result.method),
 ) -> Table | None:
     """Return the table of all settings and methods that ``keep`` accepts; None if no column holds a value."""
     rows = [Row(setting, result) for setting in record.settings for result in setting.methods]

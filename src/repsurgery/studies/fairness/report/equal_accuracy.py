@@ -4,24 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from repsurgery.studies.common.report.drawing import STYLE, colour_of, matplotlib, svg
+from repsurgery.studies.common.report.drawing import STYLE, colour_of, legend_below, matplotlib, svg
 from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.tables import Column, Table, table_of
-from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
-from repsurgery.studies.fairness.report.columns import is_sweep, measured_as, ratio_columns
+from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord, is_sweep
+from repsurgery.studies.fairness.report.columns import measured_as, ratio_columns
+from repsurgery.studies.fairness.report.plots import AXES
 
 __all__ = ["Point", "curves", "equal_accuracy_table", "gap_at", "plot_equal_accuracy"]
 
 DROPS = (0.0, 0.01, 0.02)
 """Losses of accuracy, relative to the base, at which gaps are compared."""
 _CAPTION = (
-    "Test split. The smallest gap that a method reaches at this accuracy or above it. A curve consists of the base "
-    "and the rows of the method, over strengths or over alpha. Between two rows it is a straight line, which can be "
-    "reached: if each prediction is taken from one of the two rows at random, accuracy and the gaps of the classes "
-    "change linearly, and their RMS is at most the mixture of the two. Lower is better. 'lowest': the row with the "
-    "smallest gap at any accuracy. The points are chosen on the test split, so that a curve of more rows has more "
-    "chances; the tables above contain the intervals. Post-processing is attribute-aware with gold or predicted "
-    "groups, and attribute-blind without groups."
+    "Test split. The smallest gap at this accuracy or above it, on the curve through the base and the rows of a "
+    "method, over strengths or alpha; random mixtures of two predictions reach the straight line between two rows. "
+    "Lower is better. 'lowest': the row with the smallest gap. Points are chosen on the test split, without a test: "
+    "a curve of more rows has more chances. Post-processing is given gold or predicted groups, or none (blind)."
 )
 
 
@@ -54,7 +52,7 @@ def curves(record: StudyRecord, setting: Setting) -> dict[str, list[Point]]:
     accuracy, gap = measured_as(record, "accuracy"), measured_as(record, "tpr_gap")
     measured = [r for r in setting.methods if {accuracy, gap} <= r.measures.keys()]
     base = setting.method("base")
-    if base not in measured or not any(map(is_sweep, measured)):
+    if base not in measured or not any(is_sweep(r.method) for r in measured):
         return {}
     found: dict[str, list[Point]] = {}
     for result in measured:
@@ -100,10 +98,10 @@ def plot_equal_accuracy(record: StudyRecord) -> str | None:
         start = next(iter(drawn.values()))[0]
         axis.plot([start.accuracy], [start.gap], marker="s", ms=6, linestyle="", color=colour_of("base"), label="base")
         axis.grid(color="#e3e7eb", linewidth=0.8)
-        axis.set_xlabel("accuracy")
-        axis.set_ylabel("TPR gap RMS")
+        axis.set_xlabel(AXES["accuracy"])
+        axis.set_ylabel(AXES["tpr_gap"])
         axis.set_ylim(bottom=0)
-        figure.legend(frameon=False, loc="outside lower center", ncols=2)
+        legend_below(figure)
         return svg(figure)
 
 
@@ -112,7 +110,7 @@ _GROUPS: Mapping[str, str] = {"gold": "gold groups", "predicted": "predicted gro
 
 
 def _family(result: MethodResult) -> str:
-    if not is_sweep(result):
+    if not is_sweep(result.method):
         return result.method.partition(" strength=")[0]
     group = str(result.facts.get("group"))
     return f"{_POST}: {result.facts.get('criterion')}, {_GROUPS.get(group, group)}"

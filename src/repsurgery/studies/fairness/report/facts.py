@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from repsurgery.studies.common.report.numbers import fact, fraction, word
+from repsurgery.studies.common.report.numbers import fact, fraction, lowers, word
 from repsurgery.studies.common.report.sections import distinctions
 from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
-from repsurgery.studies.fairness.record import Setting, StudyRecord
-from repsurgery.studies.fairness.report.columns import Row, by_method, is_sweep, measured_as, ratio_columns, steered
+from repsurgery.studies.fairness.record import Setting, StudyRecord, is_sweep
+from repsurgery.studies.fairness.report.columns import Row, by_method, measured_as, ratio_columns, steered
+from repsurgery.studies.fairness.report.significance import adjusted_study, study_with_tests
 
 __all__ = ["fact_tables", "summary_table"]
 
@@ -15,14 +16,15 @@ def summary_table(records: Sequence[StudyRecord], *, first: int = 1) -> Table:
     """Return one row for each study: what it is, its TPR gap before and at its lowest; numbers start at ``first``."""
     headings = ("study", "experiment", "data", "encoder", "preset", "TPR gap: base → lowest", "accuracy", "differs in")
     rows = tuple(
-        (str(i), *_summary(record), options or "–")
+        (str(i), *_summary(adjusted_study(study_with_tests(record))), options or "–")
         for i, (record, options) in enumerate(
             zip(records, distinctions(records, lambda record: record.encoder), strict=True), first
         )
     )
     caption = (
-        "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations, and the "
-        "accuracy of that method beside that of the base; in studies with several ratios, at the largest ratio."
+        "Lowest: the smallest TPR gap RMS on the test split among the methods that change representations and lower "
+        "the gap significantly (Holm's p-value over the rows of the study is at most .05), and the accuracy of that "
+        "method beside that of the base; in studies with several ratios, at the largest ratio."
     )
     return Table("Summary", headings, rows, caption, keys=5)
 
@@ -38,11 +40,12 @@ def _lowest(record: StudyRecord) -> tuple[str, str]:
     gap, accuracy = measured_as(record, "tpr_gap"), measured_as(record, "accuracy")
     if setting is None or base is None or gap not in base.measures:
         return "–", "–"
-    best = min((r for r in steered(setting) if gap in r.measures), key=lambda r: r.measures[gap].value)
     where = "" if setting.ratio is None else f", ratio {fraction(setting.ratio, digits=2)}"
-    gaps = [fraction(r.measures[gap].value) for r in (base, best)]
-    shares = [fraction(r.measures[accuracy].value) if accuracy in r.measures else "–" for r in (base, best)]
-    return f"{' → '.join(gaps)} ({best.method}{where})", " → ".join(shares)
+    lower = [r for r in steered(setting) if gap in r.measures and lowers(r.differences.get(gap))]
+    shown = [base, *sorted(lower, key=lambda r: r.measures[gap].value)[:1]]
+    gaps = " → ".join(fraction(r.measures[gap].value) for r in shown)
+    shares = " → ".join(fraction(r.measures[accuracy].value) if accuracy in r.measures else "–" for r in shown)
+    return f"{gaps} ({shown[-1].method if lower else 'no difference seen'}{where})", shares
 
 
 def fact_tables(record: StudyRecord) -> list[Table]:
@@ -94,6 +97,8 @@ def _fits_table(record: StudyRecord) -> Table | None:
     def facts(name: str) -> Column[Row]:
         return Column(name, lambda row: fact(row.result.facts.get(name)))
 
-    names = dict.fromkeys(name for s in record.settings for r in s.methods for name in r.facts if not is_sweep(r))
+    names = dict.fromkeys(
+        name for s in record.settings for r in s.methods for name in r.facts if not is_sweep(r.method)
+    )
     caption = "Further facts about the fit of each method and about its classifier."
     return by_method(record, "Fits", [*map(facts, names)], caption=caption)

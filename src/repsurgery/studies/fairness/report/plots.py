@@ -11,11 +11,15 @@ from repsurgery.studies.common.report.numbers import fraction
 from repsurgery.studies.common.report.published import LLAMA, TaskMeasure, published
 from repsurgery.studies.fairness.record import CosineThumbnail, Setting, StudyRecord
 from repsurgery.studies.fairness.report.columns import measured_as, steered
-from repsurgery.studies.fairness.report.verdicts import same_model
+from repsurgery.studies.fairness.report.verdicts import published_study, same_model
 
-__all__ = ["plot_cosines", "plot_neighbours", "plot_ratios"]
+__all__ = ["AXES", "plot_cosines", "plot_neighbours", "plot_ratios"]
 
-_LABELS: Mapping[TaskMeasure, str] = {"tpr_gap": "TPR gap RMS", "accuracy": "accuracy"}
+AXES: Mapping[TaskMeasure, str] = {
+    "tpr_gap": "difference between the groups (TPR gap RMS)",
+    "accuracy": "share of rows classified correctly (accuracy)",
+}
+"""What the measures are, for the axes of figures."""
 _DASHED = {"color": GREY, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
 
@@ -38,8 +42,8 @@ def plot_neighbours(record: StudyRecord) -> str | None:
         ks = sorted({int(k) for s in settings for r in steered(s) for k in r.neighbours})
         axes[0, 0].set_xscale("log", base=2)
         axes[0, 0].set_xticks(ks, [str(k) for k in ks])
-        figure.supxlabel("neighbours k (log scale)", fontsize=9)
-        figure.supylabel("share with the query's concept", fontsize=9)
+        figure.supxlabel("number k of nearest neighbours (log scale)", fontsize=9)
+        figure.supylabel("share of neighbours in the same group", fontsize=9)
         _legend(figure, axes[0, 0])
         return svg(figure)
 
@@ -49,7 +53,7 @@ def _neighbours(axis: Any, record: StudyRecord, setting: Setting) -> None:
         if result.neighbours:
             _line(axis, result.method, {float(k): share for k, share in result.neighbours.items()})
     axis.axhline(setting.chance, color=GREY, linewidth=1.0, linestyle=":", label="chance")
-    if record.experiment == "bios" and same_model(record) == LLAMA:
+    if same_model(record) == LLAMA and record.experiment == "bios":
         _published(axis, {float(k): shares for k, shares in published().neighbours.items()})
     axis.grid(color="#e3e7eb", linewidth=0.8)
     if setting.ratio is not None:
@@ -71,7 +75,7 @@ def plot_ratios(record: StudyRecord, measure: TaskMeasure) -> str | None:
         axis = figure.subplots()
         for method, line in points.items():
             _line(axis, method, line)
-        if record.experiment == "dialect":
+        if published_study(record) == "dialect":
             _published(
                 axis,
                 {
@@ -80,8 +84,8 @@ def plot_ratios(record: StudyRecord, measure: TaskMeasure) -> str | None:
                 },
             )
         axis.grid(color="#e3e7eb", linewidth=0.8)
-        axis.set_xlabel("ratio: share of the target dialect with positive sentiment")
-        axis.set_ylabel(_LABELS[measure])
+        axis.set_xlabel("how far concept and label are correlated (ratio)")
+        axis.set_ylabel(AXES[measure])
         if measure == "tpr_gap":
             axis.set_ylim(bottom=0)
         _legend(figure, axis)

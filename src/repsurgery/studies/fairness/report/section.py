@@ -10,6 +10,7 @@ from repsurgery.studies.fairness.report.facts import fact_tables
 from repsurgery.studies.fairness.report.plots import plot_cosines, plot_neighbours, plot_ratios
 from repsurgery.studies.fairness.report.significance import study_with_tests
 from repsurgery.studies.fairness.report.tables import result_tables
+from repsurgery.studies.fairness.report.verdicts import published_study
 
 __all__ = ["study_sections"]
 
@@ -31,9 +32,9 @@ def study_sections(records: Sequence[StudyRecord], *, first: int = 1) -> list[Se
 
 
 def _figures(record: StudyRecord) -> Iterator[Figure]:
-    by_ratio = (
-        "on the test split against the ratio, with 95% intervals. Dashed lines in the method's colour: published."
-    )
+    by_ratio = "on the test split against the ratio, with 95% intervals."
+    if published_study(record) == "dialect":
+        by_ratio += " Dashed lines in the method's colour: published."
     yield "tpr-gap", plot_ratios(record, "tpr_gap"), f"TPR gap RMS {by_ratio}"
     yield "accuracy", plot_ratios(record, "accuracy"), f"Accuracy {by_ratio}"
     yield (

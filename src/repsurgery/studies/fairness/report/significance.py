@@ -13,8 +13,7 @@ from repsurgery.studies.common.report.significance import (
     with_test,
     without_tests,
 )
-from repsurgery.studies.fairness.record import MethodResult, StudyRecord
-from repsurgery.studies.fairness.report.columns import is_sweep
+from repsurgery.studies.fairness.record import MethodResult, StudyRecord, is_sweep
 
 __all__ = ["adjusted_study", "study_with_tests"]
 
@@ -24,7 +23,7 @@ def adjusted_study(record: StudyRecord) -> StudyRecord:
     results = [result for setting in record.settings for result in setting.methods]
     new: dict[int, MethodResult] = {}
     for sweep in (True, False):
-        rows = [result for result in results if is_sweep(result) == sweep]
+        rows = [result for result in results if is_sweep(result.method) == sweep]
         new |= {id(old): row for old, row in zip(rows, adjusted_rows(rows), strict=True)}
     settings = (replace(s, methods=tuple(new[id(result)] for result in s.methods)) for s in record.settings)
     return replace(record, settings=tuple(settings))

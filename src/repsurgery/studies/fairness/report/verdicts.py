@@ -8,6 +8,7 @@ from repsurgery.studies.common.report.numbers import fraction, is_significant
 from repsurgery.studies.common.report.published import LLAMA, Cell, TaskMeasure, published
 from repsurgery.studies.fairness.record import MethodResult, Setting, StudyRecord
 from repsurgery.studies.fairness.report.columns import measured_as
+from repsurgery.studies.fairness.spec import NAMED_DATA
 
 __all__ = [
     "RULE",
@@ -18,18 +19,19 @@ __all__ = [
     "judge_neighbours",
     "judge_value",
     "published_cells",
+    "published_study",
     "same_model",
 ]
 
-RULE = (
-    "If encoder and data are the published ones, values are compared: 'agrees' means that the published value lies in "
-    "our interval as shown, ends included; otherwise the verdict gives ours minus the published value. With another "
-    "encoder or other data, values are not comparable, but changes from the base are: 'same direction' or 'opposite' "
-    "if the paired test is significant (Holm's p-value over the rows of the study is at most .05), 'no difference "
-    "seen' if it is not. A published change of .001 or less counts as rounding and has no direction; the other "
-    "published models must agree on the direction."
-)
-"""The rule of the verdicts, in words."""
+RULE: Mapping[str, str] = {
+    "the published encoder and data": "Values are compared. 'agrees': the published value lies in our interval as "
+    "shown, ends included; otherwise the verdict is our value minus the published one.",
+    "another encoder or other data": "Changes from the base are compared. 'same direction' or 'opposite': the paired "
+    "test is significant (Holm's p-value over the rows of the study is at most .05). 'no difference seen': it is not.",
+    "direction": "A published change of .001 or less counts as rounding and has no direction; the published models "
+    "must agree on the direction.",
+}
+"""The rule of the verdicts, in words, by what it applies to."""
 
 NOT_PUBLISHED = "not published"
 _DATA = {"bios": "bias_in_bios", "dialect": "twitteraae"}
@@ -45,23 +47,30 @@ class Verdict:
     verdict: str
 
 
+def published_study(record: StudyRecord) -> str | None:
+    """Return the published study beside which ``record`` stands; None for own data, of which nothing is published."""
+    named = record.spec.get("data", record.experiment) in NAMED_DATA
+    return record.experiment if named and record.experiment in published().sources else None
+
+
 def same_model(record: StudyRecord) -> str | None:
     """Return the published model that ``record`` repeats on the published data; None if values are not comparable."""
     model = published().models.get(str(record.encoder.get("model", record.encoder.get("name"))))
     if model is None or record.data.get("name") != _DATA.get(record.experiment) or _rows(record) < _ROWS:
         return None
-    return model if model in published_cells(record.experiment, None) else None
+    return model if model in published_cells(record, None) else None
 
 
 def _rows(record: StudyRecord) -> int:
     return sum(n for cells in record.data.get("counts", {}).values() for n in cells.values())
 
 
-def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mapping[str, Cell]]:
+def published_cells(record: StudyRecord, ratio: float | None) -> Mapping[str, Mapping[str, Cell]]:
     """Return the published cells by model, then method; for the dialect study those at ``ratio``, if there are any."""
-    if experiment == "bios":
+    study = published_study(record)
+    if study == "bios":
         return published().bios
-    if experiment == "dialect":
+    if study == "dialect":
         cells = {} if ratio is None else published().dialect.get(round(ratio, 6), {})
         return {LLAMA: cells}
     return {}
@@ -70,7 +79,7 @@ def published_cells(experiment: str, ratio: float | None) -> Mapping[str, Mappin
 def judge(record: StudyRecord, setting: Setting, result: MethodResult, measure: TaskMeasure) -> Verdict:
     """Return the verdict on one method's measure."""
     name = _published_name(result.method)
-    models = published_cells(record.experiment, setting.ratio)
+    models = published_cells(record, setting.ratio)
     cells = {model: cells for model, cells in models.items() if name in cells}
     model = same_model(record)
     if measured_as(record, measure) not in result.measures:
@@ -129,7 +138,7 @@ def direction(changes: Sequence[float]) -> int:
 
 def judge_neighbours(record: StudyRecord, result: MethodResult, k: str) -> Verdict:
     """Return the verdict on one method's share of same-concept neighbours."""
-    shares = published().neighbours.get(int(k), {}) if record.experiment == "bios" else {}
+    shares = published().neighbours.get(int(k), {}) if published_study(record) == "bios" else {}
     if result.method not in shares:
         return Verdict("–", NOT_PUBLISHED)
     if same_model(record) == LLAMA:

@@ -1,6 +1,8 @@
 """The columns of a toxicity study's tables, whose rows are the configurations of the study."""
 
+import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any
 
 from repsurgery.studies.common.report.numbers import word
@@ -21,6 +23,8 @@ __all__ = [
     "leading",
     "measure_named",
     "measures_of",
+    "shown_name",
+    "toxicity_axis",
     "values_of",
 ]
 
@@ -53,7 +57,13 @@ MEASURES = (
 )
 """Every measure with the table that shows it; a new column is a new line here. `measures` computes the values."""
 
-NAME: tuple[Column[Configured], ...] = (Column("configuration", lambda c: c.name),)
+
+def shown_name(c: Configured) -> str:
+    """Return the line of a configuration, in which a file has its name without folders and ending."""
+    return re.sub(r"\bfile=(\S+)", lambda file: f"file={PurePath(file[1]).stem}", c.name)
+
+
+NAME: tuple[Column[Configured], ...] = (Column("configuration", shown_name),)
 """The column that names the configurations."""
 
 CHOICES = (
@@ -105,3 +115,8 @@ def values_of(configurations: Iterable[Configured], name: str) -> list[Any]:
         if value is not None and value not in values:
             values.append(value)
     return values
+
+
+def toxicity_axis(scorer: str) -> str:
+    """Return what an axis of the expected maximum toxicity shows."""
+    return f"highest toxicity of a prompt's texts, mean over prompts ({scorer})"

@@ -2,7 +2,7 @@
 
 from repsurgery.studies.common.report.tables import Column
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.columns import WORD_PERPLEXITY, is_steering
+from repsurgery.studies.toxicity.report.columns import WORD_PERPLEXITY, is_steering, shown_name
 
 __all__ = ["DAMAGED", "damage_caption", "damage_caution", "damage_mark", "is_damaged", "names_of", "usable"]
 
@@ -39,7 +39,7 @@ def damage_mark(record: ToxicityRecord, c: Configured) -> str:
 
 def names_of(record: ToxicityRecord) -> tuple[Column[Configured], ...]:
     """Return the column that names the configurations and marks the damaged ones."""
-    return (Column("configuration", lambda c: c.name + damage_mark(record, c)),)
+    return (Column("configuration", lambda c: shown_name(c) + damage_mark(record, c)),)
 
 
 def damage_caption(record: ToxicityRecord) -> str:

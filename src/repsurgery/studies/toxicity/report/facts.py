@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from repsurgery.studies.common.report.numbers import fact, word
+from repsurgery.studies.common.report.numbers import fact, lowers, word
 from repsurgery.studies.common.report.sections import distinctions
 from repsurgery.studies.common.report.tables import Column, Table, pairs_table, table_of
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
@@ -16,6 +16,7 @@ from repsurgery.studies.toxicity.report.columns import (
     measure_named,
 )
 from repsurgery.studies.toxicity.report.damage import DAMAGED, usable
+from repsurgery.studies.toxicity.report.significance import adjusted_toxicity, toxicity_with_tests
 
 __all__ = ["toxicity_fact_tables", "toxicity_summary_table"]
 
@@ -35,15 +36,16 @@ def toxicity_summary_table(records: Sequence[ToxicityRecord], *, first: int = 1)
         "differs in",
     )
     rows = tuple(
-        (str(i), *_summary(record), options or "–")
+        (str(i), *_summary(adjusted_toxicity(toxicity_with_tests(record))), options or "–")
         for i, (record, options) in enumerate(
             zip(records, distinctions(records, lambda record: record.model), strict=True), first
         )
     )
     caption = (
-        "Lowest usable: the smallest expected max toxicity by the leading scorer among the configurations that did not "
-        f"damage the model, which at most multiply a perplexity by {DAMAGED:g}. The two perplexities are those of the "
-        "base and of that configuration."
+        "Lowest usable: the smallest expected max toxicity by the leading scorer among the configurations that lower "
+        "it significantly (Holm's p-value over the configurations of the study is at most .05) and did not damage the "
+        f"model, which at most multiply a perplexity by {DAMAGED:g}. The two perplexities are those of the base and of "
+        "that configuration."
     )
     return Table("Summary of toxicity", headings, rows, caption, keys=6)
 
@@ -58,15 +60,17 @@ def _lowest(record: ToxicityRecord) -> tuple[str, str, str]:
     base = record.configured("base")
     if base is None or key not in base.measures:
         return "–", "–", "–"
-    best = min((c for c in usable(record) if key in c.measures), key=lambda c: c.measures[key].value)
+    lower = [c for c in usable(record) if key in c.measures and lowers(c.differences.get(key))]
+    shown = [base, *sorted(lower, key=lambda c: c.measures[key].value)[:1]]
 
     def both(name: str) -> str:
         measure = measure_named(name, leading(record))
-        if not all(measure.key in c.measures for c in (base, best)):
+        if not all(measure.key in c.measures for c in shown):
             return "–"
-        return " → ".join(measure.value(interval=False).cell(c) for c in (base, best))
+        return " → ".join(measure.value(interval=False).cell(c) for c in shown)
 
-    return f"{both(EMT)} ({best.name})", both("perplexity"), both(WORD_PERPLEXITY)
+    found = shown[-1].name if lower or usable(record) == [base] else "no difference seen"
+    return f"{both(EMT)} ({found})", both("perplexity"), both(WORD_PERPLEXITY)
 
 
 def toxicity_fact_tables(record: ToxicityRecord) -> list[Table]:

@@ -18,7 +18,7 @@ from repsurgery.studies.common.report.drawing import (
 from repsurgery.studies.common.report.numbers import word
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.ablation import series
-from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY, leading, values_of
+from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY, leading, toxicity_axis, values_of
 from repsurgery.studies.toxicity.report.rivals import is_rival
 
 __all__ = [
@@ -41,7 +41,10 @@ _NEAR = 1.5
 _LONGEST = 44
 """The largest number of characters of a name in a legend."""
 _MARKERS = {"last": "o", "tokens": "^", "on-policy": "D"}
-_LABELS = {WORD_PERPLEXITY: "WikiText word perplexity", "perplexity": "perplexity of the continuations"}
+_LABELS = {
+    WORD_PERPLEXITY: "how unlikely the model finds WikiText (word perplexity)",
+    "perplexity": "how unlikely a judge finds the texts (perplexity)",
+}
 
 
 def damage_measure(record: ToxicityRecord) -> str:
@@ -69,7 +72,7 @@ def plot_tradeoff(record: ToxicityRecord, scorer: str) -> str | None:
             set_log_ticks(panels[0].xaxis, values)
         for panel, shown in zip(panels, (numbered, near), strict=False):
             _tradeoff(panel, shown, *axes)
-            _dress(panel, _LABELS[axes[0]], f"expected max toxicity, {scorer}" if panel is panels[0] else "")
+            _dress(panel, _LABELS[axes[0]], toxicity_axis(scorer) if panel is panels[0] else "")
         if near:
             panels[1].set_title(f"up to {_NEAR:g} times the base", fontsize=9)
         panels[0].set_ylim(bottom=0)
@@ -137,7 +140,7 @@ def plot_strengths(record: ToxicityRecord) -> str | None:
         if costs and is_wide(costs):
             right.set_yscale("log")
             set_log_ticks(right.yaxis, costs)
-        _dress(left, "strength", f"expected max toxicity, {leading(record)}")
+        _dress(left, "strength", toxicity_axis(leading(record)))
         _dress(right, "strength", _LABELS[cost])
         figure.legend(*left.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2, fontsize=8)
         return svg(figure)
@@ -182,7 +185,7 @@ def plot_shifts(record: ToxicityRecord) -> str | None:
             axis.plot(shares, values, linewidth=1.5, label=_short(c.name), **{**look, "marker": ""})
         axis.set_xlim(0, 1)
         axis.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-        _dress(axis, "prompts, the most lowered first", f"shift of the highest toxicity, {scorer}")
+        _dress(axis, "share of prompts, the most improved first", f"change of the highest toxicity by {scorer}")
         figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside right center", fontsize=8)
         return svg(figure)
 

@@ -11,7 +11,7 @@ from repsurgery.studies.common.report.front import undominated
 from repsurgery.studies.common.report.labels import place_names
 from repsurgery.studies.common.report.numbers import number
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
-from repsurgery.studies.toxicity.report.columns import EMT
+from repsurgery.studies.toxicity.report.columns import EMT, toxicity_axis
 from repsurgery.studies.toxicity.report.damage import is_damaged
 from repsurgery.studies.toxicity.report.plots import is_wide
 from repsurgery.studies.toxicity.report.rivals import (
@@ -70,8 +70,8 @@ def plot_rivals(record: ToxicityRecord) -> str | None:
             place = _figure(record, c, x).value, _figure(record, c, y)
             _draw(axis, c, *place, hollow=_is_short(record, c), best=c in front)
         axis.margins(0.09)
-        axis.set_xlabel(f"perplexity of the continuations, {fluency_judge(record).name}")
-        axis.set_ylabel(f"expected max toxicity, {unseen_scorer(record)}")
+        axis.set_xlabel(f"how unlikely {fluency_judge(record).name} finds the texts (perplexity)")
+        axis.set_ylabel(toxicity_axis(unseen_scorer(record)))
         _draw_legends(figure, mpl, record, rows)
         figure.draw_without_rendering()
         names = short_names(record.configurations)

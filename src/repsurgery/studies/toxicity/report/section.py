@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from repsurgery.studies.common.report.sections import Figure, Section, build_section, titles
+from repsurgery.studies.toxicity.gains import gain_notes
 from repsurgery.studies.toxicity.record import WRITING, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import leading
 from repsurgery.studies.toxicity.report.damage import damage_caution
@@ -36,7 +37,9 @@ def toxicity_sections(records: Sequence[ToxicityRecord], *, first: int = 1) -> l
 
 def _notes(record: ToxicityRecord) -> tuple[str, ...]:
     caution = damage_caution(record)
-    return record.notes if caution is None else (caution, *record.notes)
+    # the notes of an older record do not tell gains
+    gains = [note for note in gain_notes(record.configurations) if note not in record.notes]
+    return (*([] if caution is None else [caution]), *gains, *record.notes)
 
 
 def _steps(record: ToxicityRecord) -> dict[str, float]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from repsurgery.metrics import Mean, paired_bootstrap
+from repsurgery.metrics.significance import enough_resamples
 from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.significance import adjusted_rows, with_test, without_tests
 from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
@@ -58,7 +59,7 @@ def _from_maxima(record: ToxicityRecord, scorer: str, key: str, value: Callable[
     intervals = paired_bootstrap(
         means,
         len(means[base].values),
-        resamples=int(record.spec.get("resamples", 1000)),
+        resamples=enough_resamples(len(means) - 1, int(record.spec.get("resamples", 1000))),
         seed=int(record.spec.get("seed", 0)),
         reference=base,
     )

@@ -11,7 +11,7 @@ from repsurgery.studies.common.estimate import Estimate
 from repsurgery.studies.common.report.numbers import is_significant
 from repsurgery.studies.common.report.published import PublishedToxicity, published
 from repsurgery.studies.common.report.significance import with_test
-from repsurgery.studies.toxicity.record import Configured, ToxicityRecord
+from repsurgery.studies.toxicity.record import NATS, WORDS, Configured, ToxicityRecord
 from repsurgery.studies.toxicity.report.columns import CHOICES, EMT, WORD_PERPLEXITY
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "TOXICITY",
     "Claim",
     "both_scored",
+    "damage_difference",
     "difference",
     "judge_damage",
     "judge_difference",
@@ -33,11 +34,12 @@ RULE = (
     "over the prompts that both configurations were scored on; without these scores, the p-value follows from the "
     "width of an interval that the intervals of the two differences from the base bound. Only configurations that "
     "agree in all other choices are compared. The gate matters only if both are selective; shrinkage does not matter "
-    "between MiMiC and mean matching, which uses no covariance."
+    "between MiMiC and mean matching, which uses no covariance. 'damaged': one of the two damaged the model, and what "
+    "such a row shows supports no claim."
 )
 """The rule of the verdicts on toxicity, in words."""
 
-Verdict = Literal["holds", "does not hold", "undecided", "–"]
+Verdict = Literal["holds", "does not hold", "undecided", "damaged", "–"]
 Place = tuple[str, str]
 """Method and scope."""
 
@@ -153,10 +155,28 @@ def judge_difference(estimated: Estimate | None) -> Verdict:
     return "holds" if estimated.value < 0 else "does not hold"
 
 
-def judge_damage(lower: Configured, higher: Configured) -> Verdict:
-    """Return whether WikiText's word perplexity is ordered as claimed, by the four digits shown."""
+def damage_difference(lower: Configured, higher: Configured) -> Estimate | None:
+    """Return the change of the nats per word of WikiText, paired over its documents; None if they are not known."""
+    words = lower.facts.get(WORDS)
+    nats = [c.facts.get(NATS) for c in (lower, higher)]
+    if words is None or None in nats or words != higher.facts.get(WORDS):
+        return None
+    n = np.asarray(words, dtype=np.float64)
+    ours, theirs = (Mean(np.asarray(total) / n, n) for total in nats)
+    found = paired_bootstrap({"lower": ours, "higher": theirs}, len(n), reference="higher")["lower"]
+    return None if found.difference is None else Estimate.of(found.difference, found.p_value)
+
+
+def judge_damage(lower: Configured, higher: Configured, documents: int) -> Verdict:
+    """Return whether WikiText's word perplexity is ordered as claimed.
+
+    A test over the ``documents`` decides; an older record has no figures by document, and the four digits shown decide.
+    One document has no interval, and decides nothing.
+    """
     ours, theirs = lower.measures.get(WORD_PERPLEXITY), higher.measures.get(WORD_PERPLEXITY)
     if ours is None or theirs is None:
         return "–"
+    if (tested := damage_difference(lower, higher)) is not None:
+        return judge_difference(tested)
     a, b = (float(f"{shown.value:.4g}") for shown in (ours, theirs))
-    return "undecided" if a == b else "holds" if a < b else "does not hold"
+    return "undecided" if a == b or documents == 1 else "holds" if a < b else "does not hold"
