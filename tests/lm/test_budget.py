@@ -281,7 +281,7 @@ def test_a_budget_is_priced_at_the_positions_that_are_steered(tmp_path, steering
         drawn = np.sqrt(2 / SAMPLES * np.sum((counts / counts.sum()) ** 2))
         # a shift has the exact second-order price; for another map the covariance with the matrix is missing
         expected = along(positions, {MID: own}, strength=1e-3) * 1e6 * t**2
-        assert SMALL == pytest.approx(expected, rel=4 * drawn + (0.3 if steering is STRETCH else 0.02))
+        assert pytest.approx(expected, rel=4 * drawn + (0.3 if steering is STRETCH else 0.02)) == SMALL
         with lm.steer(MODEL, own, kl_budget=SMALL):
             budgeted = MODEL(torch.tensor([[1, 5, 6]])).logits
         with lm.steer(MODEL, own, strength=t):
