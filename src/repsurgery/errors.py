@@ -27,6 +27,7 @@ __all__ = [
     "NonFiniteWarning",
     "NotConvergedWarning",
     "NotNumericError",
+    "OptionsError",
     "OriginWarning",
     "OutputError",
     "ParameterError",
@@ -80,6 +81,10 @@ class SeveralMapsError(SurgeryError, AttributeError):
 
 class ParameterError(SurgeryError):
     """A parameter has a value that is not allowed; the message lists the allowed values."""
+
+
+class OptionsError(ParameterError):
+    """Options exclude or need each other. Leave out, or add, those that the message names."""
 
 
 class OutputError(ParameterError):

@@ -26,7 +26,7 @@ __all__ = ["PANELS", "VERBS", "app"]
 PANELS = {
     "Start here": ("demo", "doctor"),
     "Choose and fit a steering": ("tune", "fit"),
-    "Use a steering": ("zoo", "generate", "serve", "export", "fold", "push"),
+    "Use a steering": ("zoo", "generate", "apply", "serve", "export", "fold", "push"),
     "Look at what there is": ("inspect", "guarantees", "report"),
     "Studies of the paper": ("reproduce", "rivals", "lm-eval", "train-scorer", "compare-scorers"),
     "More data than one machine holds": ("moments", "merge", "plan"),

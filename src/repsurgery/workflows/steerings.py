@@ -99,9 +99,11 @@ def open_steering(
     strength: float | None = None,
     positions: Positions | None = None,
     kl_budget: float | None = None,
+    *,
+    labelled: bool = False,
 ) -> Opened:
-    """Read one file; see `open_steerings`."""
-    function = as_steering(rs.load(file), caller=f"The file {file}")
+    """Read one file; see `open_steerings`. ``labelled`` allows a gate that reads labels, which tokens do not have."""
+    function = as_steering(rs.load(file), caller=f"The file {file}", labelled=labelled)
     origin = function.origin
     place = site or origin.site
     if kl_budget is not None:
