@@ -5,6 +5,7 @@ __all__ = [
     "CacheWarning",
     "CertificateError",
     "ConceptWarning",
+    "ConstantFeatureWarning",
     "DamagedFileError",
     "DataError",
     "DuplicateWarning",
@@ -173,6 +174,10 @@ class SurgeryWarning(UserWarning):
 
 class ConceptWarning(SurgeryWarning):
     """Metadata routing is on and no ``concept`` was passed, so ``y`` was used instead. Pass ``concept=``."""
+
+
+class ConstantFeatureWarning(SurgeryWarning):
+    """Classes differ in features that vary less than their number format can hold. Rescale or leave them out."""
 
 
 class InfeasibleWarning(SurgeryWarning):

@@ -237,9 +237,9 @@ def test_a_refusal_leaves_the_output_as_it_was(refused, rows, tmp_path, of):
     broken[77, 3] = np.nan
     code, error = refused(GATED, write(tmp_path / f"nan.{of}", broken), out)
     assert code == 1 and "in row 77" in error
-    huge = write(tmp_path / f"huge.{of}", rows.astype(np.float16) * 60000)
+    huge = write(tmp_path / f"huge.{of}", (np.abs(rows) + 1).astype(np.float16) * 1000)
     code, error = refused(rs.SteeringFunction({None: rs.Diagonal(np.full(D, 1e3), np.zeros(D))}), huge, out)
-    assert code == 1 and ("NaN" in error or "beyond float16" in error)
+    assert code == 1 and "beyond float16" in error
 
 
 def test_an_input_is_never_the_output(refused, rows, tmp_path):

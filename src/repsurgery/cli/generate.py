@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from repsurgery.cli.options import Chat, Device, Dtype
 from repsurgery.cli.output import result_console, say
 from repsurgery.cli.terminal import Table, escape, typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError
 
 __all__ = ["OTHER_NAMES", "generate"]
 
@@ -72,7 +72,7 @@ def generate(
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     if positions == "assistant" and not any(isinstance(one, ChatText) for one in prompts):
-        raise ParameterError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
+        raise OptionsError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
     steerings = open_steerings(names, sites=site or (), strength=strength, positions=positions, kl_budget=kl_budget)
     sampling: dict[str, Any] = {"n": n, "max_new_tokens": max_new_tokens, "seed": seed}
     compared = compare(steerings, prompts, model=model, device=device, dtype=dtype, **sampling)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from repsurgery.cli.options import Chat, Device, Dtype
 from repsurgery.cli.output import say, step
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.studies.tuned.record import TUNE_FILES
 
@@ -100,7 +100,7 @@ def tune(
         if folder is not None:
             check_output_folder(folder, inputs=inputs, writes=writes)
     if quick and thorough:
-        raise ParameterError("--quick and --thorough exclude each other. Pass one of them.")
+        raise OptionsError("--quick and --thorough exclude each other. Pass one of them.")
     stated: dict[str, Any] = {
         "--source": source != "source",
         "--target": target != "target",
@@ -119,11 +119,11 @@ def tune(
     stated |= {"--export-to": export_to}
     given = [flag for flag, value in stated.items() if value]
     if lock is not None and given:
-        raise ParameterError(
+        raise OptionsError(
             f"--lock states everything but device and places of texts and prompts. Leave out {', '.join(given)}."
         )
     if lock is not None and report is not None:
-        raise ParameterError(
+        raise OptionsError(
             "--lock makes a steering again and measures nothing, so there is no report. Leave out --report."
         )
     step("Preparing: PyTorch and Transformers")

@@ -57,7 +57,9 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
 
 def whitening(m: Moments) -> Whitening:
     """Return the whitening of the covariance of ``m``, without squaring a factor."""
-    return by_range(m.range()) if m.factor is not None else whitening_of(m.covariance, m.rank_tolerance)
+    return (
+        by_range(m.range()) if m.factor is not None else whitening_of(m.covariance, m.rank_tolerance, m.least_spread())
+    )
 
 
 def blend(m: Moments, other: Moments, pooled: Moments, alpha: float) -> Moments:

@@ -120,9 +120,9 @@ def apply_to_vectors(
     labelled = label_column is not None or labels is not None
     _check_labels_wanted(opened.function, labelled=labelled)
     stored = stored_at(file, tuple(columns), label_column if labels is None else None, ndim=2)
-    header = stored.header()
     if isinstance(stored, SafetensorsArray) and "repsurgery" in (stored.contents()[1].get("__metadata__") or {}):
         raise DataError(f"{file} is a file of repsurgery, such as a steering, not vectors. Name the vectors second.")
+    header = stored.header()
     if len(header.shape) != 2 or 0 in header.shape or family_of(header.dtype) != "number":
         raise ShapeError(
             f"{file} holds {header.dtype} of shape {header.shape}; vectors are numbers of shape (rows, features), one "

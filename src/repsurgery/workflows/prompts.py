@@ -9,7 +9,7 @@ from typing import Any
 from repsurgery.datasets import LabelledTexts, read_table
 from repsurgery.datasets.rows import read_rows
 from repsurgery.datasets.spreadsheets import decoded
-from repsurgery.errors import DataError, ParameterError, TextError
+from repsurgery.errors import DataError, OptionsError, ParameterError, TextError
 from repsurgery.lm.chat import ChatText, as_text, is_conversation
 
 __all__ = ["in_chat", "read_prompts", "read_texts", "speaks_in_chat"]
@@ -98,7 +98,7 @@ def read_texts(
     """
     if not chat:
         if prompt is not None:
-            raise ParameterError("--prompt-column names the user's messages of a chat. Add --chat, or leave it out.")
+            raise OptionsError("--prompt-column names the user's messages of a chat. Add --chat, or leave it out.")
         return read_table(table, text=text, label=label), ""
     file = Path(table)
     columns = (text, label) if prompt is None else (text, label, prompt)

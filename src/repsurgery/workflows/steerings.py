@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 import repsurgery as rs
-from repsurgery.errors import OriginWarning, ParameterError
+from repsurgery.errors import OptionsError, OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
@@ -87,7 +87,7 @@ def open_steerings(
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
     if len(places) != len(files):
-        raise ParameterError(
+        raise OptionsError(
             f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
         )
     return [open_steering(file, site, strength, positions, kl_budget) for file, site in zip(files, places, strict=True)]
@@ -136,7 +136,7 @@ def _places(origin: rs.Origin) -> tuple[str, ...]:
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:
     if strength is not None:
-        raise ParameterError("Pass either --strength or --kl-budget.")
+        raise OptionsError("Pass either --strength or --kl-budget.")
     if function.price is None:
         raise ParameterError(
             f"--kl-budget needs a Fisher matrix, and {file} holds none. Fit it again with --store-fisher, or add it: "

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.lm.steer.placing import items_of
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
@@ -54,10 +54,10 @@ def budgeted_strength(
     """
     if kl_budget is None:
         if any(value is not None for value in (fisher, moments, share)):
-            raise ParameterError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
+            raise OptionsError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
         return strength
     if strength is not None:
-        raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
+        raise OptionsError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
     for _, value in items:
         if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last"):
