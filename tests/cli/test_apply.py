@@ -54,7 +54,7 @@ def applied(run, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(run, tmp_path):
-    """Return a function that gives the exit code and the error of a refused call, after which the output is as before."""
+    """Return a function that gives the exit code and the error of a refused call, which leaves the output alone."""
 
     def refused(function, source, out, *words):
         rs.save(function, tmp_path / "f.safetensors")

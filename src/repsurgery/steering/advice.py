@@ -79,9 +79,9 @@ def warn_of_what_is_left(gaps: Matrix, rows: Moments) -> None:
     left = constant & (np.abs(gaps).max(axis=1, initial=0.0) > rounding)
     if left.any():
         warnings.warn(
-            f"LEACE: {rows.hardly_varying()}, which rounding of {rows.dtype} rows alone can cause, so that they count as "
-            "constant; but the classes differ there, and this difference stays. If these features are measurements, "
-            "rescale them or pass float64 rows; otherwise leave them out.",
+            f"LEACE: {rows.hardly_varying()}, which rounding of {rows.dtype} rows alone can cause, so that they "
+            "count as constant; but the classes differ there, and this difference stays. If these features are "
+            "measurements, rescale them or pass float64 rows; otherwise leave them out.",
             ConstantFeatureWarning,
             stacklevel=6,
         )

@@ -107,7 +107,8 @@ class MidSteer(BaseSteering):
             thin = neutral.hardly_varying()
             raise SingularCovarianceError(
                 "MidSteer measures the cost of its map by the neutral class's covariance, which is singular here"
-                f"{f' ({thin})' if thin else ''}. Add neutral rows, leave constant features out, choose shrinkage='oas', or pool all classes with neutral=None."
+                f"{f' ({thin})' if thin else ''}. Add neutral rows, leave constant features out, "
+                "choose shrinkage='oas', or pool all classes with neutral=None."
             )
         return whitening
 
