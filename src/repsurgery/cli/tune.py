@@ -158,7 +158,8 @@ def tune(
     written = tuned.save(out)
     page = None if tuned.record is None else show_tuned(tuned.record, report)
     origin = tuned.steering.origin
-    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.")
+    its_lock = "without a lock" if written is None else f"and its lock {written}"
+    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, {its_lock}.")
     if tuned.record is not None:
         say(f"The search chose {tuned.record['chosen']['name']}, at strength {origin.strength:.3g}.")
         say(_exports(tuned.record["exports"]))
@@ -168,7 +169,7 @@ def tune(
     return tuned_document(tuned, out, written, page)
 
 
-def tuned_document(tuned: Any, file: Path, lock: Path, page: Path | None) -> dict[str, Any]:
+def tuned_document(tuned: Any, file: Path, lock: Path | None, page: Path | None) -> dict[str, Any]:
     """Return the document of a tuned steering: where it is, how it is used, and what the search measured."""
     steering = tuned.steering
     effect = None if steering.outcome is None else steering.outcome.to_dict()
