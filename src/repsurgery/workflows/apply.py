@@ -13,7 +13,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.arrays import Rows, check_labels, output_dtype
 from repsurgery.checkpoint import atomic_file
-from repsurgery.datasets.rows import Numbered, numbered_rows, text_of
+from repsurgery.datasets.rows import Numbered, numbered_rows, require_one_type, text_of
 from repsurgery.errors import DataError, LabelError, NonFiniteError, OptionsError, ParameterError, ShapeError
 from repsurgery.gates import LabelsGate, SoftGate
 from repsurgery.lm.steer.early import check_places
@@ -204,6 +204,8 @@ def apply_to_texts(
     columns = (text,) if label_column is None else (text, label_column)
     remedy = f"Name the texts with text_column=, or give vectors as {', '.join(VECTORS)}."
     table = numbered_rows(file, columns, remedy=remedy)
+    if label_column is not None:
+        require_one_type(file, label_column, table)
     cells = [[text_of(file, where, row, column).strip() for column in columns] for where, row in table]
     for (where, _), row in zip(table, cells, strict=True):
         if not all(row):
