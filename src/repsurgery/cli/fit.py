@@ -42,7 +42,11 @@ def _name(registry: str, text: str) -> Any:
 def fit(
     out: Annotated[Path, typer.Option(help="File to write.")],
     table: Annotated[
-        Path | None, typer.Argument(help="Table of texts and labels: .csv, .tsv, .jsonl or .parquet. Or use --moments.")
+        Path | None,
+        typer.Argument(
+            help="Table of texts and labels: .csv, .tsv, .jsonl or .parquet; or courtesy for the embedded one. Or use "
+            "--moments."
+        ),
     ] = None,
     moments: Annotated[
         Path | None,

@@ -45,7 +45,9 @@ def generate(
     ] = None,
     kl_budget: Annotated[
         float | None,
-        typer.Option(help="Instead of --strength: price in nats per token. Needs files from fit --store-fisher."),
+        typer.Option(
+            help="Instead of --strength: price in nats per token. Needs files from tune or from fit --store-fisher."
+        ),
     ] = None,
     positions: Annotated[
         Positions | None,

@@ -137,7 +137,7 @@ def _places(origin: rs.Origin) -> tuple[str, ...]:
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:
     if strength is not None:
         raise OptionsError("Pass either --strength or --kl-budget.")
-    if function.price is None:
+    if function.price is None and function.outcome is None:
         raise ParameterError(
             f"--kl-budget needs a Fisher matrix, and {file} holds none. Fit it again with --store-fisher, or add it: "
             "function.with_price(lm.price(model, tokenizer, texts, function))."
