@@ -1,4 +1,8 @@
+import json
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from repsurgery.checkpoint import Checkpoint, Journal, added_files, atomic_folder, digest, journal_of, keyed_folder
 from repsurgery.errors import CacheWarning, FileFormatError
@@ -49,6 +53,36 @@ def test_jobs_do_not_share_a_file(tmp_path):
     one.note({"a": 1})
     assert "a" not in journal_of(tmp_path, "texts", {"seed": 1}) and one.path != other.path
     assert journal_of(tmp_path, "texts", {"seed": 0})["a"] == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-30, 300) | st.floats(allow_nan=False) | st.text('1,"e-', max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a1", max_size=2), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def alike(a, b):
+    """Whether two values are the same JSON: 1 is not 1.0, and True is not 1."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+@given(st.lists(JSON, max_size=4), st.lists(JSON, max_size=4))
+@example([1, 23], [12, 3])
+@example([1, 2.5], [12.5])
+@example([1, -2], [1 - 2])
+@example(["1", 2], [1, "2"])
+@example([[1], 2], [[1, 2]])
+def test_other_values_have_another_digest(some, others):
+    same = len(some) == len(others) and all(map(alike, some, others))
+    assert (digest(*some) == digest(*others)) is same
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_numbers_do_not_run_together(a, b):
+    text = f"{a}{b}"
+    cuts = [(int(text[:i]), int(text[i:])) for i in range(1, len(text)) if i == len(text) - 1 or text[i] != "0"]
+    assert len({digest(*pair) for pair in cuts}) == len(set(cuts))
 
 
 def test_digests_are_those_of_files_and_records_on_disk():

@@ -5,6 +5,7 @@ __all__ = [
     "CacheWarning",
     "CertificateError",
     "ConceptWarning",
+    "ConstantFeatureWarning",
     "DamagedFileError",
     "DataError",
     "DuplicateWarning",
@@ -27,6 +28,7 @@ __all__ = [
     "NonFiniteWarning",
     "NotConvergedWarning",
     "NotNumericError",
+    "OptionsError",
     "OriginWarning",
     "OutputError",
     "ParameterError",
@@ -80,6 +82,10 @@ class SeveralMapsError(SurgeryError, AttributeError):
 
 class ParameterError(SurgeryError):
     """A parameter has a value that is not allowed; the message lists the allowed values."""
+
+
+class OptionsError(ParameterError):
+    """Options exclude or need each other. Leave out, or add, those that the message names."""
 
 
 class OutputError(ParameterError):
@@ -168,6 +174,10 @@ class SurgeryWarning(UserWarning):
 
 class ConceptWarning(SurgeryWarning):
     """Metadata routing is on and no ``concept`` was passed, so ``y`` was used instead. Pass ``concept=``."""
+
+
+class ConstantFeatureWarning(SurgeryWarning):
+    """Classes differ in features that vary less than their number format can hold. Rescale or leave them out."""
 
 
 class InfeasibleWarning(SurgeryWarning):

@@ -210,3 +210,51 @@ def test_an_unusable_study_says_what_to_do(tmp_path):
         read_study(tmp_path / "hole.csv")
     with pytest.raises(DataError, match="There is no file"):
         read_study(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (["1", '"1"'], ['number 1 (line 1) and the text "1" (line 2)']),
+        (["1", "true"], ["number 1 (line 1) and the truth value true (line 2)"]),
+        (["1", "1.0"], ["number 1 (line 1) and the number 1.0 (line 2)"]),
+        (["false", '"a"'], ['truth value false (line 1) and the text "a" (line 2)']),
+        (['"a"', "null", '"b"', "2.5"], ['text "a" (line 1) and the number 2.5 (line 4)']),
+        (["1.0", "2.0", "1"], ["number 1.0 (line 1) and the number 1 (line 3)"]),
+    ],
+)
+def test_labels_of_several_types_are_refused_and_named(tmp_path, labels, named):
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(f'{{"text": "t", "label": {label}}}' for label in labels))
+    for read in (read_table, lambda path: read_study(path, concept="label", label=None)):
+        with pytest.raises(LabelError) as error:
+            read(path)
+        assert all(f"the {words}" in str(error.value) for words in named)
+        assert str(error.value).endswith("Write every label in one way, for example as text.")
+
+
+@pytest.mark.parametrize(
+    "labels", [["1", "2"], ["1", "2.5"], ["true", "false"], ['"1"', '"1.0"', '"true"'], ["1.0", "1.0"]]
+)
+def test_labels_of_one_type_are_read(tmp_path, labels):
+    """Counter-check: whole and other numbers are one type, as ratings are."""
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(f'{{"text": "t", "label": {label}}}' for label in labels))
+    assert list(read_table(path).labels) == [str(json.loads(label)) for label in labels]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_the_lines_of_a_file_of_mixed_encodings_are_named(tmp_path, suffix):
+    wrong = [3, 5, *range(20, 30)]
+    line = {".csv": "{},a", ".tsv": "{}\ta", ".jsonl": '{{"text": "{}", "label": "a"}}'}[suffix]
+    header = [] if suffix == ".jsonl" else [{".csv": "text,label", ".tsv": "text\tlabel"}[suffix]]
+    rows = [*header, *(line.format("café") for _ in range(40))]
+    data = [row.encode("cp1252" if number in wrong else "utf-8") for number, row in enumerate(rows, start=1)]
+    (tmp_path / f"t{suffix}").write_bytes(b"\n".join(data))
+    first = 1 if suffix == ".jsonl" else 2
+    said = (
+        r"line 3: byte \d+ is not UTF-8, and neither are lines 5, 20, 21, 22, 23, 24, 25, 26 and 3 more, but line "
+        rf"{first} is: the file mixes encodings\. Write these lines again as UTF-8\."
+    )
+    with pytest.raises(DataError, match=said):
+        read_table(tmp_path / f"t{suffix}")

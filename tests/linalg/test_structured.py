@@ -72,6 +72,11 @@ def test_the_rank_of_whole_rows_is_that_of_fractions(data):
     assert (np.linalg.eigvalsh(centred(several)[1]) != 0).sum() > exact_rank(several * 3) == 1
 
 
+def least(S):
+    """Return the standard deviation (d,) up to which columns count as constant: the rounding of the widest column."""
+    return np.full(len(S), EPS * np.sqrt(np.diagonal(S)).max(initial=0.0))
+
+
 def condition(whitening, scale, S):
     """Return the condition number of the covariance, in units of ``scale``, on the range that a whitening keeps."""
     unit = np.where(scale > 0, scale, 1.0)
@@ -89,7 +94,7 @@ def test_whitened_rows_have_the_identity_for_a_covariance(factor, data):
         whitening = by_range(factor_range(R, tolerance))
         error = 32 * (n + d) * EPS * np.sqrt(condition(whitening, np.ones(d), S))  # the factor is never squared
     else:
-        whitening = whitening_of(S.copy(), rank_tolerance("float64", d, from_scatter=True))
+        whitening = whitening_of(S.copy(), rank_tolerance("float64", d, from_scatter=True), least(S))
         error = 32 * (n + d) * EPS * condition(whitening, np.sqrt(np.diagonal(S)), S)
     U = whitening.apply(R.T)
     assert_allclose(U @ U.T, np.eye(len(U)), atol=error)
@@ -103,7 +108,7 @@ def test_whitened_rows_have_the_identity_for_a_covariance(factor, data):
 def test_without_whitening_rows_have_another_covariance():
     R, S = centred(structured(0, 40, ("sparse", "counts", "double", "zero")))
     assert np.abs(R.T @ R - np.eye(4)).max() > 0.1
-    U = whitening_of(S.copy(), 1e-7).apply(R.T)
+    U = whitening_of(S.copy(), 1e-7, least(S)).apply(R.T)
     assert_allclose(U @ U.T, np.eye(2), atol=1e-12)
 
 
@@ -119,12 +124,11 @@ def test_powers_of_two_and_the_order_of_columns_do_not_change_whitened_rows(data
     if ((ratios > 2.0**-66) & (ratios < 2.0**-38)).any():
         return
     tolerance = rank_tolerance("float64", len(S), from_scatter=True)
-    whitening = whitening_of(S.copy(), tolerance)
+    whitening = whitening_of(S.copy(), tolerance, least(S))
     plain = whitening.apply(R.T)
-    assert_array_equal(
-        whitening_of(np.ldexp(S, powers[:, None] + powers), tolerance).apply(np.ldexp(R, powers).T), plain
-    )
-    moved = whitening_of(S[np.ix_(order, order)].copy(), tolerance).apply(R[:, order].T)
+    wider = whitening_of(np.ldexp(S, powers[:, None] + powers), tolerance, np.ldexp(least(S), powers))
+    assert_array_equal(wider.apply(np.ldexp(R, powers).T), plain)
+    moved = whitening_of(S[np.ix_(order, order)].copy(), tolerance, least(S)[order]).apply(R[:, order].T)
     if len(moved) == len(plain):  # a direction at the limit of the tolerance may fall to either side
         error = 32 * sum(R.shape) * EPS * condition(whitening, np.where(ratios > 2.0**-50, scale, 0.0), S)
         assert_allclose(moved.T @ moved, plain.T @ plain, atol=error)  # a whitening is unique up to a rotation

@@ -8,7 +8,9 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.lm.read.states import reader
+from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.price import Price
+from tests.certificates.test_outcome import outcome
 from tests.lm.test_extract import Interrupting
 from tests.lm.tiny_models import WIDTH, texts, tiny_model, tiny_tokenizer
 
@@ -237,6 +239,34 @@ def test_a_stored_price_travels_with_the_steering(tmp_path):
     assert rs.load(tmp_path / "g").price.share == 1.0
     with pytest.raises(ShapeError, match="same site"):
         rs.SteeringFunction({None: rs.Translation([1.0])}).with_price(price)
+
+
+def tuned(kl, strength, site="layers.1", positions="all"):
+    """Return a steering whose price was measured at its strength, as a search writes it."""
+    shift = rs.SteeringFunction({None: rs.Translation(np.linspace(-0.2, 0.3, WIDTH))})
+    return shift.with_origin(site=site, strength=strength, positions=positions).with_outcome(outcome(kl=kl))
+
+
+@pytest.mark.parametrize("strength", [0.18, 1.0, 3.4])
+@pytest.mark.parametrize("positions", ["all", "generated"])
+def test_a_measured_price_predicts_itself_and_grows_with_the_square(strength, positions):
+    f = tuned(0.12, strength, positions=positions)
+    for factor in (0.5, 1.0, 2.0):
+        found = budgeted_strength({"layers.1": f}, strength=None, kl_budget=0.12 * factor**2)
+        assert found == pytest.approx(strength * factor)
+    both = {"layers.1": f, "layers.0": tuned(0.06, strength, site="layers.0", positions=positions)}
+    assert budgeted_strength(both, strength=None, kl_budget=0.18) == pytest.approx(strength)
+
+
+def test_a_measured_price_serves_where_it_was_measured():
+    """Counter-check: at another site, at other positions, or beside a matrix, it predicts nothing."""
+    f = tuned(0.12, 0.5)
+    for sites, positions in (({"layers.0": f}, None), ({"layers.1": f}, "generated")):
+        with pytest.raises(ParameterError, match="kl_budget needs the Fisher matrix"):
+            budgeted_strength(sites, strength=None, kl_budget=0.1, positions=positions)
+    other = {"fisher": rs.Fisher(9, np.eye(WIDTH)), "moments": None}
+    at = budgeted_strength({"layers.1": f}, strength=None, kl_budget=0.1, **other)
+    assert at == pytest.approx(np.sqrt(0.1 / (0.5 * np.square(np.linspace(-0.2, 0.3, WIDTH)).sum())))
 
 
 def test_a_stored_price_serves_its_own_site():

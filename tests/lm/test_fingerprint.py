@@ -1,6 +1,8 @@
 """Identity is content: whatever changes what a model computes changes its fingerprint, and nothing else does."""
 
 import copy
+import functools
+import json
 import sys
 
 import numpy as np
@@ -15,6 +17,7 @@ from repsurgery import lm
 from repsurgery.errors import IdentityWarning
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
 from repsurgery.lm.read import resuming
+from repsurgery.lm.read.hook_content import hook_content
 from tests.lm.tiny_models import FAMILIES, WIDTH, texts, tiny_model, tiny_tokenizer
 from tests.lm.tools import prompts, random_map, run
 
@@ -342,6 +345,79 @@ def test_a_hook_that_may_change_states_is_part_of_the_job(tmp_path):
     handle = model.model.layers[0].register_forward_hook(watching)
     assert np.array_equal(rows(model, work_dir=tmp_path), plain) and seen == []
     handle.remove()
+
+
+class Shift:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, module, args, output):
+        return output + self.by
+
+    def method(self, module, args, output):
+        return output + self.by
+
+
+def closure(by):
+    return lambda module, args, output: output + by
+
+
+def nested(by):
+    def inner(output):
+        return output + by
+
+    return lambda module, args, output: inner(output)
+
+
+def default(by):
+    return eval("lambda module, args, output, by=by: output + by", {"by": by})
+
+
+def constant(by):
+    return eval(f"lambda module, args, output: output + {float(by)}")
+
+
+def in_globals(by):
+    return eval("lambda module, args, output: output + BY", {"BY": by})
+
+
+def partial_of(by):
+    return functools.partial(lambda by, module, args, output: output + by, by)
+
+
+def of_layer(by):
+    layer = torch.nn.Linear(16, 16)
+    torch.nn.init.constant_(layer.weight, 0.0)
+    torch.nn.init.constant_(layer.bias, float(by if isinstance(by, float) else by.sum()))
+    return lambda module, args, output: output + layer(output)
+
+
+@pytest.mark.parametrize("value", [float, lambda by: torch.full((16,), float(by)), lambda by: {"by": [by]}])
+@pytest.mark.parametrize(
+    "make", [Shift, lambda by: Shift(by).method, closure, nested, default, constant, in_globals, partial_of, of_layer]
+)
+def test_hooks_of_one_name_are_told_apart_by_their_values(make, value):
+    if make in (constant, of_layer) and value is not float:
+        value = float
+    one, same, other = (hook_content(make(value(by))) for by in (1.0, 1.0, 2.0))
+    assert one == same != other
+    assert json.loads(json.dumps(one)) == json.loads(json.dumps(same))
+
+
+def test_two_closures_of_one_name_do_not_share_a_work_folder(tmp_path):
+    model, found = tiny_model("llama"), []
+    for by in (1.0, 1.0, torch.arange(16.0)):
+        handle = model.model.layers[0].register_forward_hook(closure(by))
+        found.append((rows(model, work_dir=tmp_path), rows(model)))
+        handle.remove()
+    assert all(np.array_equal(kept, fresh) for kept, fresh in found)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_hook_that_reaches_itself_has_a_content():
+    held = {}
+    held["hook"] = hook = Shift(held)
+    assert hook_content(hook) == hook_content(hook)
 
 
 def test_tokenizers_are_told_apart_by_what_they_do():

@@ -26,6 +26,9 @@ class Wrapped(Shard):
     def fingerprint(self):
         return self.inner.fingerprint()
 
+    def stamp(self):
+        return self.inner.stamp()
+
     def batches(self, rows):
         with self.log.open("a") as log:
             log.write(f"{self.name}\n")

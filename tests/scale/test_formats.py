@@ -261,3 +261,14 @@ def test_arrays_of_the_wrong_shape_are_refused(tmp_path):
     zarr.open_group(tmp_path / "g.zarr", mode="w").create_array("v", data=data.X)
     with pytest.raises(DataError, match="Name the one to read"):
         find_shards([f"{tmp_path}/g.zarr"], label_column="label")[0].schema()
+
+
+def test_bfloat16_is_rounded_as_torch_does():
+    torch = pytest.importorskip("torch")
+    bits = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint32)
+    halfway = (np.arange(2**12, dtype=np.uint32) << 16) + 0x3F808000  # ties between two neighbours
+    values = np.concatenate([bits, halfway, [0, 0x80000000, 0x7F7FFFFF, 1]]).astype(np.uint32).view(np.float32)
+    values = values[np.isfinite(values)]
+    found = stored.widened(stored.narrowed(values))
+    assert (found == torch.from_numpy(values).bfloat16().float().numpy()).all()
+    assert (stored.widened(stored.narrowed(found)) == found).all()

@@ -106,6 +106,67 @@ def test_a_shard_that_changed_is_counted_anew(tmp_path, data, logged, reduced):
     assert np.abs(after.moments["a"].mean - before["a"].mean).max() > 1e-3
 
 
+def in_place(path, fresh):
+    held = path.stat()
+    path.write_bytes(fresh)
+    os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
+
+
+def replaced(path, fresh):
+    """As cp -p, rsync -t and tar write: another file under the name, with the size and the time of the old one."""
+    copy = path.with_name("copy")
+    copy.write_bytes(fresh)
+    shutil.copystat(path, copy)
+    copy.replace(path)
+
+
+@pytest.mark.parametrize("rewrite", [in_place, replaced])
+@pytest.mark.parametrize("victim", ["x07.npy", "z07.npy"])
+def test_a_shard_rewritten_under_its_old_time_is_counted_anew(tmp_path, data, logged, reduced, rewrite, victim):
+    reduced(logged)
+    path = tmp_path / victim
+    held = path.read_bytes(), path.stat()
+    values = np.load(path)
+    np.save(tmp_path / "fresh.npy", -values if victim[0] == "x" else values[::-1])
+    rewrite(path, (tmp_path / "fresh.npy").read_bytes())
+    (tmp_path / "fresh.npy").unlink()
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (held[1].st_size, held[1].st_mtime_ns)
+    assert path.read_bytes() != held[0]
+    after = reduced(logged)
+    assert [receipt.kept for receipt in after.receipts].count(False) == 1
+    X, z = (np.concatenate([np.load(tmp_path / f"{one}{i:02}.npy") for i in range(20)]) for one in "xz")
+    assert_exact(after.moments, ClassMoments.of(X, z))
+
+
+@pytest.mark.parametrize("rewrite", [in_place, replaced])
+def test_the_same_content_is_compared_once_and_not_counted(tmp_path, logged, reduced, rewrite):
+    """Counter-check: a copy of the same rows keeps its part; its rows are read once, and not again afterwards."""
+    before = reduced(logged)
+    rewrite(tmp_path / "x07.npy", (tmp_path / "x07.npy").read_bytes())
+    (tmp_path / "x08.npy").chmod(0o600)
+    for _ in range(2):
+        after = reduced(logged)
+        assert all(receipt.kept for receipt in after.receipts)
+        assert_equal_bits(before.moments, after.moments)
+    assert sorted(shard.times_read() for shard in logged) == [1] * 18 + [2] * 2
+
+
+def test_the_digest_of_rows_does_not_depend_on_batches(shards):
+    digests = {count_shard(shard, batch_rows=rows).content for shard in shards[:1] for rows in (1, 7, 30, None)}
+    assert len(digests) == 1 and digests != {count_shard(shards[1]).content}
+
+
+def test_a_part_without_a_digest_is_counted_anew(tmp_path, logged, reduced, monkeypatch):
+    """As version 0.1 wrote them."""
+    monkeypatch.setattr(
+        work_module, "count_shard", lambda *shard, **how: replace(count_shard(*shard, **how), content="")
+    )
+    reduced(logged)
+    monkeypatch.undo()
+    assert not any(receipt.kept for receipt in reduced(logged).receipts)
+    assert all(receipt.kept for receipt in reduced(logged).receipts)
+
+
 @pytest.mark.parametrize("damage", [b"noise", "cut", "nan"])
 def test_a_bad_shard_is_named_and_the_rest_kept(tmp_path, data, logged, reduced, damage):
     path = tmp_path / "x05.npy"

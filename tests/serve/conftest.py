@@ -1,9 +1,12 @@
 """Steering files, and a tiny served model that the tests of requests share."""
 
+import time
+
 import pytest
 import torch
 
 import repsurgery as rs
+from repsurgery.serve import engine as engine_module
 from repsurgery.serve.sources import Sources
 from tests.lm.tiny_models import tiny_model
 from tests.serve.running import chat_tokenizer, running, steering
@@ -46,3 +49,15 @@ def slow(folder):
     limits = {"max_batch": 4, "max_queue": 4, "max_new_tokens": 4000, "max_unread": 100_000}
     with running(*endless(), sources=Sources(folder=folder), **limits) as server:
         yield server
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Let every step of a server in this process take at least a millisecond, so that no machine is too quick."""
+    draw = engine_module.next_tokens
+
+    def draw_unhurried(rows, logits):
+        time.sleep(0.001)
+        return draw(rows, logits)
+
+    monkeypatch.setattr(engine_module, "next_tokens", draw_unhurried)

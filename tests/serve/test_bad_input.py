@@ -274,6 +274,7 @@ def test_a_failing_pass_ends_its_requests_and_no_others(served, monkeypatch):
     served.idle()
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_request_that_takes_too_long_is_ended():
     with running(*endless(), max_new_tokens=4000, request_seconds=2.0) as server:
         status, answer, _ = server.post(COMPLETION, **PROMPT, max_tokens=4000, n=8)

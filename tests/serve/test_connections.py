@@ -84,6 +84,7 @@ def test_a_kept_connection_waits_for_its_next_request(server, monkeypatch):
     client.close()
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_request_may_take_longer_than_its_head(monkeypatch):
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.1)
     with running(*endless(), max_new_tokens=4000) as server:

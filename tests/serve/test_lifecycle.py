@@ -77,6 +77,7 @@ def test_asked_to_stop_it_refuses_new_requests_and_finishes_running_ones():
         assert b'"finish_reason":"length"' in events[-4] and events[-2].strip() == b"data: [DONE]"
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_streams_that_take_too_long_to_stop_end_with_an_event():
     with running(*endless(), max_new_tokens=4000, shutdown_seconds=0.2) as server:
         with server.stream(prompt="w1", max_tokens=4000, temperature=0) as stream:

@@ -15,6 +15,7 @@ from repsurgery.scorers import ToxicityScorer
 from repsurgery.scorers.adapted import read_encoder
 from repsurgery.scorers.minilm import encoder_folder
 from repsurgery.tuning import judge as judging
+from repsurgery.tuning.alike import ALIKE, _runs, nearly_in
 from repsurgery.tuning.judge import require_better_than_chance, train_judge
 from repsurgery.tuning.text_rows import LAYERS, embed
 
@@ -269,3 +270,55 @@ def test_bad_input_is_refused_with_a_remedy(halves):
     judge = train_judge(*train, source="rude", held_out=held, representation="words")
     with pytest.raises(DataError, match="got a float at position 1"):
         judge(["text", 1.0])
+
+
+NEARLY = [
+    str.upper,
+    lambda text: text + ".",
+    lambda text: f"  {text}  ".replace(" ", "  "),
+    lambda text: text.replace(" ", ", ", 1) + "!",
+    lambda text: text + " ok",
+]
+
+
+@representations
+def test_random_labels_of_near_duplicates_are_refused(name):
+    """A judge that has read nearly the same text under the same label guesses well what the labels do not say."""
+    rng = np.random.default_rng(0)
+    texts = [*dict.fromkeys(load_courtesy().texts)][:150]
+    labels = rng.permutation(np.repeat(["a", "b"], 75)).tolist()
+    again = [NEARLY[i % len(NEARLY)](text) for i, text in enumerate(texts)]
+    with pytest.raises(DataError, match="Without the 150 that nearly repeat a training text, the held-out part has 0"):
+        train_judge(texts, labels, source="a", held_out=(again, labels), representation=name)
+    fresh = [*dict.fromkeys(load_courtesy().texts)][150:250]
+    held = again + fresh, labels + rng.permutation(np.repeat(["a", "b"], 50)).tolist()
+    with pytest.raises(DataError, match="not better than chance: on 100 held-out texts"):
+        train_judge(texts, labels, source="a", held_out=held, representation=name)
+
+
+def test_texts_that_only_share_words_are_kept(halves):
+    """Counter-check: a paired corpus, in which rude and courteous texts have one subject, loses none of its texts."""
+    train, held = halves
+    assert not any(nearly_in(held[0], train[0]))
+    assert train_judge(*train, source="rude", held_out=held, representation="words").held_out == len(held[0])
+
+
+def test_every_pair_that_is_alike_is_found():
+    rng = np.random.default_rng(1)
+    words = ["".join(rng.choice([*"abcdefghij"], rng.integers(2, 8))) for _ in range(200)]
+    drawn = [rng.choice(words, rng.integers(4, 12)).tolist() for _ in range(200)]
+    # each has a copy in which between none and all of the words are others
+    copies = [
+        [word if rng.random() < i / 200 else str(rng.choice(words)) for word in row] for i, row in enumerate(drawn)
+    ]
+    texts = [" ".join(row) for pair in zip(drawn, copies, strict=True) for row in pair]
+    texts += ["", "!!", "😀", "a", "ß", "SS", "ss"]
+    runs = [_runs(text) for text in texts]
+
+    def alike(i, j):
+        return len(runs[i] & runs[j]) / len(runs[i] | runs[j]) >= ALIKE
+
+    some, others = range(0, len(texts), 2), range(1, len(texts), 2)
+    found = nearly_in([texts[i] for i in some], [texts[j] for j in others])
+    assert found == [any(alike(i, j) for j in others) for i in some]
+    assert 0.1 < np.mean(found) < 0.9

@@ -1,11 +1,13 @@
+import itertools
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 import repsurgery as rs
-from repsurgery.errors import DataError, FileFormatError, IdentityWarning, ParameterError
+from repsurgery.errors import DataError, FileFormatError, IdentityWarning, OutputError, ParameterError
 from repsurgery.tuning.lock import _seal, lock_path, read_lock, write_lock
 from repsurgery.tuning.plan import Budget
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
@@ -103,7 +105,7 @@ def test_changed_inputs_are_refused(moved, tmp_path, name, what):
 
 
 def test_another_model_and_another_scorer_are_refused(edit, tmp_path):
-    other = tmp_path / "other"
+    own, other = read_lock(edit())["model"], tmp_path / "other"
     tiny_model("llama", seed=1).save_pretrained(other)
     tiny_tokenizer().save_pretrained(other)
     with pytest.raises(DataError, match="The weights of the model differ from those of the lock"):
@@ -112,8 +114,8 @@ def test_another_model_and_another_scorer_are_refused(edit, tmp_path):
     class Other(LetterScorer):
         digest = "4" * 64
 
-    with pytest.raises(DataError, match=r"labeller differ from those of the lock|differ from those of the lock"):
-        rs.tune(lock=edit(), scorer=Other(), work_dir=tmp_path / "w")
+    with pytest.raises(DataError, match="The scores of the labeller differ from those of the lock"):
+        rs.tune(lock=edit(model=own), scorer=Other(), work_dir=tmp_path / "w")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,44 @@ def test_another_digest_is_a_warning_and_leaves_no_outcome(edit, tmp_path):
         again = rs.tune(lock=edit(digest="0" * 64), work_dir=tmp_path / "w")
     assert again.steering.outcome is None
     assert again.steering.origin.site is not None
+
+
+def test_a_lock_beside_a_steering_is_its_own(searched, tmp_path):
+    """Whatever lies there before: a steering that differs from its lock never gets one, nor loses one silently."""
+    own = searched.tuned
+    other = replace(own, steering=own.steering.with_origin(site="final").interpolate(0.5), record=None)
+    for tuned, foreign in itertools.product((own, other), (None, "a lock of something else")):
+        out, place = tmp_path / "s.safetensors", tmp_path / "s.lock.json"
+        for path in (out, place):
+            path.unlink(missing_ok=True)
+        if foreign is not None:
+            place.write_text(foreign)
+        if tuned is other and foreign is not None:
+            with pytest.raises(OutputError, match=r"is the lock of another steering .* under another name"):
+                tuned.save(out)
+            assert place.read_text() == foreign and not out.exists()
+            continue
+        written = tuned.save(out)
+        assert (written == place and place.is_file()) if tuned is own else (written is None and not place.exists())
+        assert rs.load(out).digest() == tuned.steering.digest()
+        assert written is None or read_lock(written)["digest"] == tuned.steering.digest()
+
+
+@pytest.mark.parametrize(
+    ("name", "locked"),
+    [("prompts", "prompts"), ("weights of the model", "fingerprint"), ("scores of the labeller", "labeller")],
+)
+def test_every_digest_of_a_lock_is_compared(edit, tmp_path, name, locked):
+    """Each digest that a lock states belongs to something that is found again; another one is refused by its name."""
+    wrong = "5" * 64
+    if locked == "prompts":
+        path = edit()
+        stored = json.loads(path.read_text())["prompts"]
+        lock = edit(prompts={**stored, "digest": wrong})
+    else:
+        lock = edit(**{locked: wrong})
+    with pytest.raises(DataError, match=f"The {name} differ from those of the lock .digest .* instead of 555555555555"):
+        rs.tune(lock=lock, work_dir=tmp_path / "w")
 
 
 def test_inputs_that_were_never_files_must_be_given_again(model_folder, tmp_path):

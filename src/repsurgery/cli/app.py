@@ -15,7 +15,7 @@ from repsurgery.cli.output import Form, write_error
 from repsurgery.cli.terminal import Console, escape, typer
 from repsurgery.cli.usage import UsageError
 from repsurgery.cli.verb import FORM, RESUMABLE, RESUMES, Verb, spoken
-from repsurgery.errors import SurgeryError, SurgeryWarning
+from repsurgery.errors import OptionsError, SurgeryError, SurgeryWarning
 
 # `terminal` has already reported a missing Typer or Rich
 from typer.core import TyperCommand, TyperGroup  # isort: skip
@@ -26,7 +26,7 @@ __all__ = ["PANELS", "VERBS", "app"]
 PANELS = {
     "Start here": ("demo", "doctor"),
     "Choose and fit a steering": ("tune", "fit"),
-    "Use a steering": ("zoo", "generate", "serve", "export", "fold", "push"),
+    "Use a steering": ("zoo", "generate", "apply", "serve", "export", "fold", "push"),
     "Look at what there is": ("inspect", "guarantees", "report"),
     "Studies of the paper": ("reproduce", "rivals", "lm-eval", "train-scorer", "compare-scorers"),
     "More data than one machine holds": ("moments", "merge", "plan"),
@@ -51,8 +51,9 @@ Exit codes: 0 success, 1 an error in the input or the work, 2 a wrong command li
 class Verbs(TyperGroup):
     """All verbs, each imported when it is used.
 
-    An error of this package is printed as one line, and the exit code is 1; any other exception is a bug and keeps its
-    traceback. Ctrl-C also prints one line, and the exit code is 130, as shells expect.
+    An error of this package is printed as one line, and the exit code is 1, or 2 where options contradict each other;
+    any other exception is a bug and keeps its traceback. Ctrl-C also prints one line, and the exit code is 130, as
+    shells expect.
 
     Guarantees
     ----------
@@ -117,8 +118,9 @@ class Verbs(TyperGroup):
             line = " ".join(str(error).split())
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 line += ". Make room, and run the same command again."
-            _say_error(ctx, type(error).__name__, line, 1)
-            raise typer.Exit(1) from error
+            code = 2 if isinstance(error, OptionsError) else 1
+            _say_error(ctx, type(error).__name__, line, code)
+            raise typer.Exit(code) from error
         except ModuleNotFoundError as error:
             from repsurgery.extras import extra_of
 

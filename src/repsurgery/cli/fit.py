@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from repsurgery.cli.options import Chat, Device, Dtype
 from repsurgery.cli.output import say, say_table
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.outputs import check_output
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ def _name(registry: str, text: str) -> Any:
 def fit(
     out: Annotated[Path, typer.Option(help="File to write.")],
     table: Annotated[
-        Path | None, typer.Argument(help="Table of texts and labels: .csv, .tsv, .jsonl or .parquet. Or use --moments.")
+        Path | None,
+        typer.Argument(
+            help="Table of texts and labels: .csv, .tsv, .jsonl or .parquet; or courtesy for the embedded one. Or use "
+            "--moments."
+        ),
     ] = None,
     moments: Annotated[
         Path | None,
@@ -190,7 +194,7 @@ def fit(
     labelled = {"--text-column": text_column, "--label-column": label_column, "--held-out": held_out}
     labelled |= {"--prompt-column": prompt_column, "--bins": bins, "--continuous": continuous or None}
     if continuous and method != "leace":
-        raise ParameterError("--continuous needs --method leace; the other methods need classes, such as --bins 4.")
+        raise OptionsError("--continuous needs --method leace; the other methods need classes, such as --bins 4.")
     params |= {"concept_type": "continuous"} if continuous else {}
     loading = _given({"device": device, "dtype": dtype})
     rules = {"samples": samples, "credit": credit, "source_at": source_at, "target_at": target_at, "step_at": step_at}
@@ -219,11 +223,11 @@ def fit(
         "Add --on-policy, or leave",
     )
     if (table is None) == (moments is None):
-        raise ParameterError("Pass either a table of texts or a file of moments (--moments).")
+        raise OptionsError("Pass either a table of texts or a file of moments (--moments).")
     origin: dict[str, Any] = {"model": model, "site": site, "pooling": pooling}
     origin |= {"strength": strength, "positions": positions, "licence": licence}
     if moments is not None and store_fisher:
-        raise ParameterError("--store-fisher needs texts and a model; moments do not hold them.")
+        raise OptionsError("--store-fisher needs texts and a model; moments do not hold them.")
     if moments is not None:
         unused = {"--max-length": max_length, "--seed": seed, "--device": device, "--dtype": dtype}
         _refuse({**labelled, **unused, "--chat": chat or None}, "--moments reads no texts, which need")
@@ -264,7 +268,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse(options: Mapping[str, Any], why: str, remedy: str = "Leave") -> None:
     """Raise an error if any of these options was given."""
     if given := list(_given(options)):
-        raise ParameterError(f"{why} {', '.join(given)}. {remedy} {'it' if len(given) == 1 else 'them'} out.")
+        raise OptionsError(f"{why} {', '.join(given)}. {remedy} {'it' if len(given) == 1 else 'them'} out.")
 
 
 def _place(origin: "Origin") -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from repsurgery.cli.output import say, say_table
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError
 
 __all__ = ["fit_own_texts"]
 
@@ -38,16 +38,16 @@ def fit_own_texts(
     """
     given = [flag for flag, value in refused.items() if value is not None]
     if given:
-        raise ParameterError(
+        raise OptionsError(
             f"--on-policy fits on texts that the model writes itself, with the labels source and target. Leave out "
             f"{', '.join(given)}."
         )
     if prompts is None or scorer is None:
-        raise ParameterError(
+        raise OptionsError(
             "--on-policy needs prompts to continue and a scorer of the texts: --prompts FILE --scorer linear."
         )
     if keep_moments and how["rounds"] > 1:
-        raise ParameterError("--keep-moments saves the moments of one round. Leave it out, or pass --rounds 1.")
+        raise OptionsError("--keep-moments saves the moments of one round. Leave it out, or pass --rounds 1.")
     import repsurgery as rs
     from repsurgery.scorers import load_scorer
     from repsurgery.studies.common.report.certificates import certificate_table

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from repsurgery.cli.options import Chat, Device, Dtype, Scale
 from repsurgery.cli.output import result_console, say
 from repsurgery.cli.terminal import Table, escape, typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError
 
 __all__ = ["OTHER_NAMES", "generate"]
 
@@ -47,7 +47,7 @@ def generate(
     kl_budget: Annotated[
         float | None,
         typer.Option(
-            help="Instead of --strength and --scale: price in nats per token. Needs files from fit --store-fisher."
+            help="Instead of --strength and --scale: price in nats per token; for files of tune or fit --store-fisher."
         ),
     ] = None,
     positions: Annotated[
@@ -75,7 +75,7 @@ def generate(
     if not prompts:
         raise typer.BadParameter("give at least one --prompt or a --prompts-file", param_hint="--prompt")
     if positions == "assistant" and not any(isinstance(one, ChatText) for one in prompts):
-        raise ParameterError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
+        raise OptionsError("--positions assistant needs conversations. Add --chat, or use --positions generated.")
     how_strong: dict[str, Any] = {"strength": strength, "scale": scale, "kl_budget": kl_budget}
     steerings = open_steerings(names, sites=site or (), positions=positions, **how_strong)
     sampling: dict[str, Any] = {"n": n, "max_new_tokens": max_new_tokens, "seed": seed}

@@ -9,7 +9,7 @@ from repsurgery.cli.options import Device, Dtype
 from repsurgery.cli.output import say_table
 from repsurgery.cli.show import in_bytes
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 
 if TYPE_CHECKING:
     from repsurgery.scale import Plan, Rates
@@ -52,15 +52,15 @@ def plan(
     of_model = {"device": device, "dtype": dtype, "batch": batch, "tokens": tokens}
     given = {name: value for name, value in of_model.items() if value is not None}
     if (model is None) == (rows is None and width is None):
-        raise ParameterError("Pass either --model, or both --rows and --width.")
+        raise OptionsError("Pass either --model, or both --rows and --width.")
     if model is not None:
         from repsurgery.cli.plan_model import show_memory
 
         return show_memory(model, **given)
     if rows is None or width is None:
-        raise ParameterError("A plan for moments needs both --rows and --width.")
+        raise OptionsError("A plan for moments needs both --rows and --width.")
     if given:
-        raise ParameterError(f"--{next(iter(given))} is for a plan of --model. Leave it out.")
+        raise OptionsError(f"--{next(iter(given))} is for a plan of --model. Leave it out.")
     from repsurgery.scale import DEFAULT_RATES, measure_rates
     from repsurgery.scale import plan as plan_of
     from repsurgery.studies.common.report.tables import Table

@@ -10,7 +10,7 @@ from repsurgery.cli.options import Device, Dtype
 from repsurgery.cli.output import say, say_table, step
 from repsurgery.cli.set_options import set_options
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.outputs import check_output_folder
 
 __all__ = ["OTHER_NAMES", "reproduce"]
@@ -68,7 +68,7 @@ def reproduce(
     from repsurgery.studies.records import write_record
 
     if spec is None and experiment is None:
-        raise ParameterError("No study was named. Pass bios, dialect or toxicity, or a file with --spec.")
+        raise OptionsError("No study was named. Pass bios, dialect or toxicity, or a file with --spec.")
     flags = {"experiment": experiment, "preset": preset, "model": model, "encoder": encoder, "data": data}
     study = _study(spec, {name: value for name, value in flags.items() if value is not None}, option or [])
     inputs = [spec, data_dir, *(Path(name) for name in (data, model, encoder) if name is not None)]

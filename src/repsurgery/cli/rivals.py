@@ -7,7 +7,7 @@ from repsurgery.cli.options import Device, Dtype
 from repsurgery.cli.output import say, say_table, step
 from repsurgery.cli.set_options import set_options
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.outputs import check_output_folder
 
 __all__ = ["rivals"]
@@ -59,7 +59,7 @@ def rivals(
     if action == "list":
         return _list_rivals(names or [])
     if spec is None and not names:
-        raise ParameterError("No rival was named. Name some, such as repsurgery rivals train dexperts, or pass --spec.")
+        raise OptionsError("No rival was named. Name some, such as repsurgery rivals train dexperts, or pass --spec.")
     if work_dir is not None:
         inputs = [spec, data_dir, *(Path(name) for name in (data, model) if name is not None)]
         check_output_folder(work_dir, inputs=inputs)

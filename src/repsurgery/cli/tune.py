@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from repsurgery.cli.options import Chat, Device, Dtype
 from repsurgery.cli.output import say, step
 from repsurgery.cli.terminal import typer
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.studies.tuned.record import TUNE_FILES
 
@@ -100,7 +100,7 @@ def tune(
         if folder is not None:
             check_output_folder(folder, inputs=inputs, writes=writes)
     if quick and thorough:
-        raise ParameterError("--quick and --thorough exclude each other. Pass one of them.")
+        raise OptionsError("--quick and --thorough exclude each other. Pass one of them.")
     stated: dict[str, Any] = {
         "--source": source != "source",
         "--target": target != "target",
@@ -119,11 +119,11 @@ def tune(
     stated |= {"--export-to": export_to}
     given = [flag for flag, value in stated.items() if value]
     if lock is not None and given:
-        raise ParameterError(
+        raise OptionsError(
             f"--lock states everything but device and places of texts and prompts. Leave out {', '.join(given)}."
         )
     if lock is not None and report is not None:
-        raise ParameterError(
+        raise OptionsError(
             "--lock makes a steering again and measures nothing, so there is no report. Leave out --report."
         )
     step("Preparing: PyTorch and Transformers")
@@ -158,7 +158,8 @@ def tune(
     written = tuned.save(out)
     page = None if tuned.record is None else show_tuned(tuned.record, report)
     origin = tuned.steering.origin
-    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, and its lock {written}.")
+    its_lock = "without a lock" if written is None else f"and its lock {written}"
+    say(f"Wrote {out}, to be used at site {origin.site} of {origin.model}, {its_lock}.")
     if tuned.record is not None:
         say(f"The search chose {tuned.record['chosen']['name']}, at strength {origin.strength:.3g}.")
         say(_exports(tuned.record["exports"]))
@@ -168,7 +169,7 @@ def tune(
     return tuned_document(tuned, out, written, page)
 
 
-def tuned_document(tuned: Any, file: Path, lock: Path, page: Path | None) -> dict[str, Any]:
+def tuned_document(tuned: Any, file: Path, lock: Path | None, page: Path | None) -> dict[str, Any]:
     """Return the document of a tuned steering: where it is, how it is used, and what the search measured."""
     steering = tuned.steering
     effect = None if steering.outcome is None else steering.outcome.to_dict()

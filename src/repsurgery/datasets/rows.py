@@ -21,6 +21,7 @@ __all__ = [
     "numbered_rows",
     "read_rows",
     "require_distinct",
+    "require_one_type",
     "split_files",
     "split_of",
     "text_of",
@@ -58,7 +59,10 @@ def read_rows(
         Labels that differ in surrounding white space alone became one label.
     """
     spellings: dict[tuple[str, str], set[str]] = {}
-    for place, row in numbered_rows(file, columns, remedy=remedy):
+    rows = numbered_rows(file, columns, remedy=remedy)
+    for column in columns[1:]:
+        require_one_type(file, column, rows)
+    for place, row in rows:
         written = [text_of(file, place, row, column) for column in columns]
         cells = tuple(cell.strip() for cell in written)
         if dropped is not None and not all(cells):
@@ -94,6 +98,39 @@ def numbered_rows(file: Path, columns: tuple[str, ...], *, remedy: str) -> list[
     if not rows:
         raise DataError(f"{file} holds no rows. Write one text and its label per row.")
     return rows
+
+
+def require_one_type(file: Path, column: str, rows: Iterable[Numbered]) -> None:
+    """Raise a `LabelError` where a column of labels holds values of several types, or one number in two spellings.
+
+    As text, 1 and "1" would become one label, and 1, 1.0 and true three.
+    """
+    first: dict[str, tuple[str, Any]] = {}
+    numbers: dict[Any, tuple[str, Any]] = {}
+    for place, row in rows:
+        value = row.get(column)
+        if value is None or value != value or value == "":
+            continue
+        kind = _kind(value)
+        first.setdefault(kind, (place, value))
+        other = next((found for name, found in first.items() if name != kind), None)
+        if kind == "number":
+            other = other or numbers.setdefault(value, (place, value))
+            other = None if type(other[1]) is type(value) else other
+        if other is not None:
+            kinds = " and the ".join(
+                f"{_kind(one)} {json.dumps(one)} ({where})" for where, one in (other, (place, value))
+            )
+            raise LabelError(
+                f"{file}: the column '{column}' holds the {kinds}. Write every label in one way, for example as text."
+            )
+
+
+_TYPES = {str: "text", bool: "truth value", int: "number", float: "number"}
+
+
+def _kind(value: Any) -> str:
+    return _TYPES.get(type(value), type(value).__name__)
 
 
 def split_of(file: Path) -> str | None:

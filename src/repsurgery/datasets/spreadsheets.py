@@ -12,6 +12,8 @@ from repsurgery.errors import DataError, TableWarning
 __all__ = ["decoded", "separated_text"]
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SHOWN = 8
+"""Lines that an error names."""
 _NAMES = {";": "semicolons", "\t": "tabs"}
 _STATED = re.compile(r"sep=(.)\r?\n")
 """The first line by which Excel is told the separator."""
@@ -24,8 +26,27 @@ def decoded(file: Path, *, remedy: str = "Save the file as UTF-8.") -> str:
         return data.decode("utf-16" if data.startswith(_UTF16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        named = "UTF-16" if data.startswith(_UTF16) else "UTF-8"
-        raise DataError(f"{file}, line {line}: byte {error.start} is not {named}. {remedy}") from error
+        if data.startswith(_UTF16):
+            raise DataError(f"{file}, line {line}: byte {error.start} is not UTF-16. {remedy}") from error
+        others, remedy = _elsewhere(data, line, remedy)
+        raise DataError(f"{file}, line {line}: byte {error.start} is not UTF-8{others}. {remedy}") from error
+
+
+def _elsewhere(data: bytes, first: int, remedy: str) -> tuple[str, str]:
+    """Return words on the lines beside the ``first`` one that is not UTF-8, and what to do about them."""
+    wrong, right = [], []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        try:
+            if not line.decode("utf-8").isascii():
+                right.append(number)
+        except UnicodeDecodeError:
+            wrong.append(number)
+    others = [number for number in wrong if number != first]
+    shown = ", ".join(map(str, others[:_SHOWN])) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+    words = f", and neither are lines {shown}" if others else ""
+    if right:
+        return f"{words}, but line {right[0]} is: the file mixes encodings", "Write these lines again as UTF-8."
+    return words, remedy
 
 
 def separated_text(file: Path, needed: Sequence[str]) -> tuple[str, str]:

@@ -71,26 +71,23 @@ def by_range(span: Range) -> Whitening:
     return _Eigen(span.basis, span.scale, np.ones(len(span.basis)))
 
 
-def whitening_of_factor(R: Matrix, tolerance: float) -> Whitening:
-    """Return the whitening of Σ = RᵀR from its factor R (m, d), m < d, without squaring it."""
+def whitening_of_factor(R: Matrix, tolerance: float, least: Vector) -> Whitening:
+    """Return the whitening of Σ = RᵀR from its factor R (m, d), m < d, without squaring it; see `whitening_of`."""
     scale = np.sqrt(np.square(R).sum(axis=0))
-    dead = _dead(scale)
+    dead = scale <= least
     scale[dead] = 1.0
     span = factor_range(np.where(dead, 0.0, R / scale), tolerance)
     return _Eigen(span.basis, span.scale, scale)
 
 
-def _dead(scale: Vector) -> Mask:
-    # a column smaller than the rounding error of the largest one is a dead unit, not a small scale: inverting it would
-    # amplify rounding noise of 1e-33 by a factor of 1e31
-    dead: Mask = scale <= np.finfo(np.float64).eps * scale.max(initial=0.0)
-    return dead
+def whitening_of(S: Matrix, tolerance: float, least: Vector) -> Whitening:
+    """Return the whitening of a covariance (d, d), which is overwritten.
 
-
-def whitening_of(S: Matrix, tolerance: float) -> Whitening:
-    """Return the whitening of a covariance (d, d), which is overwritten."""
+    Columns whose standard deviation is at most ``least`` (d,) count as constant: what varies there is rounding, and
+    inverting it would amplify it.
+    """
     scale = np.sqrt(np.diagonal(S))
-    dead = _dead(scale)
+    dead = scale <= least
     S[dead], S[:, dead], scale[dead] = 0.0, 0.0, 1.0
     S /= scale
     S /= scale[:, None]

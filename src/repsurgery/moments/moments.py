@@ -224,6 +224,32 @@ class Moments(Shown):
         """The relative singular value below which a direction counts as absent from the data."""
         return rank_tolerance(self.dtype, self.dim, from_scatter=self.dense is not None)
 
+    def least_spread(self) -> Vector:
+        """Return the standard deviation (d,) up to which each column counts as constant.
+
+        It is what rounding can cause in rows of this dtype: within the rounding of the column's own mean, and within
+        the rounding of states as large as those of the widest column, because a model adds and multiplies all of them.
+
+        Guarantees
+        ----------
+        No column of rounding noise is amplified (test_noise_within_the_precision_of_the_rows_is_not_amplified).
+        """
+        spread = float(np.sqrt(self.variance.max(initial=0.0)))
+        eps = float(np.finfo(self.dtype).eps)
+        beside = eps if self.dtype == "float64" else rank_tolerance(self.dtype, 1, from_scatter=False)
+        return np.maximum(4 * eps * np.abs(self.mean), beside * spread)
+
+    def hardly_varying(self, share: float = 0.0) -> str:
+        """Return words that name the columns within `least_spread`, or within this ``share`` of the widest; or ""."""
+        spread = np.sqrt(self.variance)
+        found = np.flatnonzero(spread <= np.maximum(self.least_spread(), share * spread.max(initial=0.0)))
+        if not len(found):
+            return ""
+        names = ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        have = "feature {} has" if len(found) == 1 else "features {} have"
+        widest = f"{spread[found].max():.2g} beside {spread.max():.2g}"
+        return f"{have.format(names)} a standard deviation of at most {widest}"
+
     def root(self) -> Matrix:
         """Return R (m, d) with RᵀR = Σ: the factor, a Cholesky factor, or one computed from eigenvectors.
 

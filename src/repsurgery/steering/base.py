@@ -212,7 +212,7 @@ class BaseSteering(FittedSteering):
         if rows is not None:
             certificate = measured_on_rows(certificate, steering.maps, rows, moments)
             certificate = replace(certificate, held_out=self._held_out(certificate, rows))
-        warn_of_certificate(certificate)
+        warn_of_certificate(certificate, lambda: moments.total)
         warn_of_held_out(certificate)
         return steering.sealed(certificate)
 

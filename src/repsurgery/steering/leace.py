@@ -20,7 +20,7 @@ from repsurgery.moments import ClassMoments, CrossMoments, Moments
 from repsurgery.moments.moments import Precision
 from repsurgery.moments.pooled import whitening
 from repsurgery.moments.shrinkage import NO_SHRINKAGE, FitRows, Shrinkage, check_shrinkage, shrink, shrunk_covariance
-from repsurgery.steering.advice import warn_of_gain
+from repsurgery.steering.advice import warn_of_gain, warn_of_what_is_left
 from repsurgery.steering.base import METHODS, BaseSteering
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 from repsurgery.steering.held_out import held_out_columns, warn_of_held_out
@@ -111,6 +111,7 @@ class LEACE(BaseSteering):
         """Return the cheapest map after which no direction of ``gaps`` (d, k) is left."""
         s = shrink(self.shrinkage, self.ridge, total, rows)
         left, right = erasing_directions(gaps, total, whiten(total, s))
+        warn_of_what_is_left(gaps - left @ (right @ gaps), total)
         m = LowRank(-left, right, left @ (right @ total.mean))
         return Solution(m, float(np.square(left).sum()))
 
@@ -141,7 +142,7 @@ class LEACE(BaseSteering):
             certificate = columns_on_rows(certificate, solution.map, rows.X, rows.concept, rows.weights)
             certificate = replace(certificate, held_out=self._held_out_columns(moments, solution.map, rows))
         warn_of_held_out(certificate)
-        warn_of_gain(certificate.method, certificate.gain, "'oas'")
+        warn_of_gain(certificate.method, certificate.gain, "'oas'", lambda: moments.rows)
         return SteeringFunction({EVERYBODY: solution.map}, AlwaysGate()).sealed(certificate)
 
     def _held_out_columns(self, moments: CrossMoments, m: AffineMap, rows: FitRows) -> HeldOutColumns | None:
@@ -173,10 +174,10 @@ def whiten(m: Moments, s: Shrinkage) -> Whitening:
     """Return the whitening of the (shrunk) covariance of ``m``; factors are never squared."""
     if m.factor is not None and m.count < m.dim:
         if s == NO_SHRINKAGE:
-            return whitening_of_factor(m.root(), m.rank_tolerance)
+            return whitening_of_factor(m.root(), m.rank_tolerance, m.least_spread())
         span = m.range()
         return by_range(Range(span.basis, np.sqrt(s.keep * span.scale**2 + s.floor)))
-    return whitening_of(shrunk_covariance(m, s), m.rank_tolerance)
+    return whitening_of(shrunk_covariance(m, s), m.rank_tolerance, m.least_spread())
 
 
 def erasing_directions(gaps: Any, total: Moments, whitening: Whitening) -> tuple[Any, Any]:

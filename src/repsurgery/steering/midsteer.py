@@ -104,9 +104,11 @@ class MidSteer(BaseSteering):
         s = shrink(self.shrinkage, self.ridge, neutral, rows, name)
         whitening = whiten(neutral, s)
         if self.neutral is not None and not whitening.full_rank and s.floor == 0:
+            thin = neutral.hardly_varying()
             raise SingularCovarianceError(
-                "MidSteer measures the cost of its map by the neutral class's covariance, which is singular here. "
-                "Add neutral rows, choose shrinkage='oas', or pool all classes with neutral=None."
+                "MidSteer measures the cost of its map by the neutral class's covariance, which is singular here"
+                f"{f' ({thin})' if thin else ''}. Add neutral rows, leave constant features out, "
+                "choose shrinkage='oas', or pool all classes with neutral=None."
             )
         return whitening
 

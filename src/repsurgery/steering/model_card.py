@@ -54,6 +54,8 @@ class Facts:
     base_model: str | None = None
 
     def __post_init__(self) -> None:
+        if self.repository is not None:
+            check_repository(self.repository)
         for name in self.datasets:
             check_repository(name, what="a data set on the hub")
         if self.base_model is not None:

@@ -19,6 +19,7 @@ from repsurgery.files import Contents, built_from, digest_of, read_file, write_f
 from repsurgery.metrics.ranking import auc_interval
 from repsurgery.progress import progress_bar
 from repsurgery.scorers.base import check_texts, score_visible
+from repsurgery.tuning.alike import nearly_in
 from repsurgery.tuning.text_rows import embed, embedding_identity, learn_words
 
 __all__ = ["FEWEST_TEXTS", "LOWEST_AUC", "Judge", "Representation", "require_better_than_chance", "train_judge"]
@@ -56,6 +57,8 @@ class Judge:
         The area under the ROC curve on the held-out texts, with its 95 % interval.
     texts, held_out : int
         The number of texts that it was trained on, and on which the area was measured.
+    repeated : int
+        The number of held-out texts that were left out, because they nearly repeat a text that it was trained on.
 
     Guarantees
     ----------
@@ -75,6 +78,7 @@ class Judge:
     texts: int
     held_out: int
     _probability: Callable[[list[str]], Vector] = field(repr=False, compare=False)
+    repeated: int = 0
 
     def __call__(self, texts: Sequence[str]) -> list[float | None]:
         """Return the probability (n,) of the source for each text; None for texts without a visible character."""
@@ -113,7 +117,7 @@ def train_judge(
         The label whose probability the judge gives.
     held_out : pair of texts and labels
         Other texts with the same labels, at least ten distinct ones of each. The area under the curve is measured on
-        them and nothing is fitted to them.
+        them and nothing is fitted to them. Those that nearly repeat a text to train on are left out (see `nearly_in`).
     representation : {"minilm", "words"}
         "minilm" reads sentence embeddings (all-MiniLM-L6-v2, about 250 texts of 25 tokens a second), "words" TF-IDF of
         words and of the characters within words, which needs no model and is less exact.
@@ -133,7 +137,8 @@ def train_judge(
     Guarantees
     ----------
     The held-out area on the embedded corpus is at least .9 (test_it_tells_rude_from_courteous).
-    Labels that say nothing about the texts are refused (test_shuffled_labels_are_refused).
+    Labels that say nothing about the texts are refused (test_shuffled_labels_are_refused), also where texts nearly
+    repeat each other (test_random_labels_of_near_duplicates_are_refused).
     The digest belongs to the training texts and their labels (test_the_digest_is_that_of_what_was_learned).
     The number of threads does not change it (test_the_digest_does_not_depend_on_the_number_of_threads).
 
@@ -153,6 +158,7 @@ def train_judge(
     train = _checked(texts, labels, "training")
     held = _checked(*_pair(held_out), "held-out")
     target = _target(train, held, source)
+    held, repeated = _apart(train[0], held)
     rows: Callable[[list[str]], Any]
     if representation == "words":
         rows = words = learn_words(train[0])
@@ -183,6 +189,7 @@ def train_judge(
         texts=len(train[0]),
         held_out=len(held[0]),
         _probability=probability,
+        repeated=repeated,
     )
     require_better_than_chance(judge)
     return judge
@@ -235,13 +242,7 @@ def _target(train: tuple[list[str], list[str]], held: tuple[list[str], list[str]
     if source not in found:
         raise ParameterError(f"No text has the label {source!r}, which is the source. The labels are {names}.")
     for part, (texts, labels) in (("training", train), ("held-out", held)):
-        for label in found:
-            count = len({text for text, own in zip(texts, labels, strict=True) if own == label})
-            if count < FEWEST_TEXTS:
-                raise DataError(
-                    f"The {part} part has {count} distinct texts of {label!r}; a judge needs at least {FEWEST_TEXTS}. "
-                    "Give more texts of this label."
-                )
+        _require_enough(f"The {part} part has", texts, labels, found)
     common = sorted(set(train[0]) & set(held[0]))
     if common:
         raise DataError(
@@ -249,6 +250,26 @@ def _target(train: tuple[list[str], list[str]], held: tuple[list[str], list[str]
             "is measured on texts that it was not trained on: remove them from one part, or split by hold_out."
         )
     return next(label for label in found if label != source)
+
+
+def _apart(train: list[str], held: tuple[list[str], list[str]]) -> tuple[tuple[list[str], list[str]], int]:
+    """Return the held-out texts that do not nearly repeat one to train on, and the number of the others."""
+    kept = [i for i, repeats in enumerate(nearly_in(held[0], train)) if not repeats]
+    repeated = len(held[0]) - len(kept)
+    texts, labels = ([column[i] for i in kept] for column in held)
+    apart = f"Without the {repeated} that nearly repeat a training text, the held-out part has"
+    _require_enough(apart, texts, labels, sorted(set(held[1])))
+    return (texts, labels), repeated
+
+
+def _require_enough(has: str, texts: list[str], labels: list[str], needed: Sequence[str]) -> None:
+    for label in needed:
+        count = len({text for text, own in zip(texts, labels, strict=True) if own == label})
+        if count < FEWEST_TEXTS:
+            raise DataError(
+                f"{has} {count} distinct texts of {label!r}; a judge needs at least {FEWEST_TEXTS}. Give more texts of "
+                "this label."
+            )
 
 
 def _embedded(texts: list[str], *, progress: bool, work_dir: str | os.PathLike[str] | None) -> NDArray[np.float64]:

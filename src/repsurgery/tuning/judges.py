@@ -69,6 +69,10 @@ def judges_of(
     judge = train_judge(*theirs, source=source, held_out=ours)
     labeller = train_judge(*ours, source=source, held_out=theirs)
     notes = []
+    if judge.repeated:
+        notes.append(
+            f"{judge.repeated} texts nearly repeat one that the judge was trained on; its AUC is measured without them."
+        )
     try:
         also = (train_judge(*theirs, source=source, held_out=ours, representation="words"), *also)
     except DataError as error:

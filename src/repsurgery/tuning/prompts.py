@@ -1,6 +1,5 @@
 """Divide prompts into those to write on, to search on and to confirm on, none of which overlap."""
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +9,7 @@ import numpy as np
 
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.lm.batching.tokens import check_texts
-from repsurgery.lm.chat import ChatText
+from repsurgery.tuning.alike import plain
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["PromptSplit", "split_prompts"]
@@ -73,12 +72,12 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
         if most[name] < least:
             raise ParameterError(f"{name} is {most[name]}; a search needs at least {least} prompts of this part.")
     visible = [prompt for prompt in prompts if prompt.strip()]
-    plain = {_plain(prompt) for prompt in visible}
-    apart_from_others = [prompt for prompt in visible if not _extends(_plain(prompt), plain)]
-    distinct = list({_plain(prompt): prompt for prompt in reversed(apart_from_others)}.values())[::-1]
-    known = " \n ".join(map(_plain, texts))
-    whole = {_plain(text) for text in texts}
-    apart = [prompt for prompt in distinct if not _inside(_plain(prompt), known, whole)]
+    others = {plain(prompt) for prompt in visible}
+    apart_from_others = [prompt for prompt in visible if not _extends(plain(prompt), others)]
+    distinct = list({plain(prompt): prompt for prompt in reversed(apart_from_others)}.values())[::-1]
+    known = " \n ".join(map(plain, texts))
+    whole = {plain(text) for text in texts}
+    apart = [prompt for prompt in distinct if not _inside(plain(prompt), known, whole)]
     notes = []
     if len(distinct) < len(visible):
         notes.append(
@@ -101,12 +100,6 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
     drawn = iter([apart[i] for i in order])
     writing, search, confirmation = (tuple(islice(drawn, sizes[name])) for name in LEAST)
     return PromptSplit(writing, search, confirmation, tuple(notes))
-
-
-def _plain(text: str) -> str:
-    if isinstance(text, ChatText):
-        text = " ".join(message["content"] for message in text.messages)
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def _extends(prompt: str, others: set[str]) -> bool:

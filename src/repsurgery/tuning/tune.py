@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import repsurgery as rs
 from repsurgery.cards import Card, Shown
-from repsurgery.errors import SurgeryError
+from repsurgery.errors import OutputError, SurgeryError
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.lock import Lock, lock_path, read_lock, write_lock
 from repsurgery.tuning.plan import Budget, Effort, Measure, Plan, plan_of_effort
@@ -60,15 +60,30 @@ class Tuned(Shown):
 
         return draw_front(self.record, ax)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path | None:
         """Write the steering to ``path`` and its lock beside it, and return the path of the lock.
 
-        The lock of kinder.safetensors is kinder.lock.json. It is not written for a steering that a lock did not make
-        again bit for bit.
+        The lock of kinder.safetensors is kinder.lock.json. A steering that a lock did not make again bit for bit has no
+        lock of its own: None is returned.
+
+        Raises
+        ------
+        OutputError
+            The steering has no lock of its own, and there is another one in its place; nothing is written.
+
+        Guarantees
+        ----------
+        A lock beside a steering is its own (test_a_lock_beside_a_steering_is_its_own).
         """
+        place = lock_path(path)
+        own = self.steering.digest() == self.lock["digest"]
+        if not own and place.exists():
+            raise OutputError(
+                f"{place} is the lock of another steering than this one, which no lock makes. Write it under another "
+                "name."
+            )
         rs.save(self.steering, path)
-        same = self.steering.digest() == self.lock["digest"]
-        return write_lock(self.lock, lock_path(path)) if same else lock_path(path)
+        return write_lock(self.lock, place) if own else None
 
 
 def tune(

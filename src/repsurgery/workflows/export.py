@@ -10,7 +10,7 @@ from torch import nn
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.checkpoint import added_files
-from repsurgery.errors import FoldError, OriginWarning, ParameterError
+from repsurgery.errors import FoldError, OptionsError, OriginWarning, ParameterError
 from repsurgery.lm.fold.bias_placement import portable_sites
 from repsurgery.lm.fold.fold import portability
 from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable, single_map
@@ -141,9 +141,9 @@ def export_steering(
 def _check_options(to: TargetName, *, custom_code: bool, rank: int | None) -> None:
     """Raise before the model is loaded: options of other targets, and missing packages."""
     if check_rank(rank) is not None and to != "lora":
-        raise ParameterError(f"rank is {rank}; only --to lora takes it, because other exports have no rank.")
+        raise OptionsError(f"rank is {rank}; only --to lora takes it, because other exports have no rank.")
     if custom_code and to != "folder":
-        raise ParameterError("custom_code is set; only --to folder takes it, because other exports need no code.")
+        raise OptionsError("custom_code is set; only --to folder takes it, because other exports need no code.")
     if to == "lora":
         peft_package()
     if to == "gguf":

@@ -9,7 +9,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.arrays import Label, Rows
 from repsurgery.datasets.held_out import check_share
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.files import digest_of
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.load.origin import plain_model_name
@@ -118,7 +118,7 @@ def fit_table(
     continuous = getattr(estimator, "concept_type", None) == "continuous"
     if continuous:
         if pooling == "all" or bins is not None:
-            raise ParameterError(
+            raise OptionsError(
                 "--continuous takes one row and one number per text: leave out --pooling all and --bins."
             )
         as_numbers(texts.labels)  # checked before the model reads the texts
@@ -237,7 +237,7 @@ def make_estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
     unknown = [name for name in params if name not in known]
     if unknown:
         refused, taken = (", ".join(f"{name}=" for name in names) for names in (unknown, known))
-        raise ParameterError(f"{estimator.__name__} takes no {refused}; it takes {taken}.")
+        raise OptionsError(f"{estimator.__name__} takes no {refused}; it takes {taken}.")
     # states of texts rarely support one covariance per class; a method says what it does about it
     usual = {"shrinkage": estimator.text_shrinkage} if "shrinkage" in known else {}
     chosen = estimator(**{**usual, **params})

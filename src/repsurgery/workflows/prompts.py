@@ -3,18 +3,24 @@
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from repsurgery.datasets import LabelledTexts, read_table
+from repsurgery.datasets import LabelledTexts, load_courtesy, read_table
 from repsurgery.datasets.rows import read_rows
 from repsurgery.datasets.spreadsheets import decoded
-from repsurgery.errors import DataError, ParameterError, TextError
+from repsurgery.errors import DataError, OptionsError, ParameterError, TextError
 from repsurgery.lm.chat import ChatText, as_text, is_conversation
 
 __all__ = ["in_chat", "read_prompts", "read_texts", "speaks_in_chat"]
 
 _CONVERSATIONS = (".jsonl", ".ndjson")
+COURTESY = "courtesy"
+_AS_MESSAGES = (
+    "Each text was read as a user's message, through the chat template; name a column of prompts with --prompt-column "
+    "to read the texts as answers of the assistant."
+)
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
 
@@ -89,17 +95,26 @@ def read_texts(
     Parameters
     ----------
     table, text, label
-        See `read_table`.
+        See `read_table`. Without a file of this name, "courtesy" is the embedded corpus.
     chat : bool
         Read every text through the chat template of the model.
     prompt : str or None
         With ``chat``: the column of the user's messages, to which the texts are the assistant's answers. None: the
         texts are the user's messages themselves, which every template allows.
     """
+    corpus = None
+    if os.fspath(table) == COURTESY and not Path(table).exists():
+        if (text, label, prompt) != ("text", "label", None):
+            raise OptionsError(
+                f"The embedded texts {COURTESY!r} have one column of texts and one of labels. Name none."
+            )
+        corpus = load_courtesy()
     if not chat:
         if prompt is not None:
-            raise ParameterError("--prompt-column names the user's messages of a chat. Add --chat, or leave it out.")
-        return read_table(table, text=text, label=label), ""
+            raise OptionsError("--prompt-column names the user's messages of a chat. Add --chat, or leave it out.")
+        return corpus or read_table(table, text=text, label=label), ""
+    if corpus is not None:
+        return replace(corpus, texts=tuple(map(_asked, corpus.texts))), _AS_MESSAGES
     file = Path(table)
     columns = (text, label) if prompt is None else (text, label, prompt)
     remedy = "Name yours with text=, label= and prompt=."
@@ -108,10 +123,7 @@ def read_texts(
     labelled = LabelledTexts(tuple(texts), tuple(cells[1] for cells in rows), name=file.stem, source=file.name)
     if prompt is not None:
         return labelled, "Each text was read as the assistant's answer to its prompt, through the chat template."
-    return labelled, (
-        "Each text was read as a user's message, through the chat template; name a column of prompts with "
-        "--prompt-column to read the texts as answers of the assistant."
-    )
+    return labelled, _AS_MESSAGES
 
 
 def _answered(prompt: str, text: str) -> ChatText:

@@ -8,7 +8,7 @@ from torch import nn
 
 import repsurgery as rs
 from repsurgery.callers import warn_caller
-from repsurgery.errors import OriginWarning, ParameterError
+from repsurgery.errors import OptionsError, OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
 from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.positions import Positions, check_positions
@@ -98,7 +98,7 @@ def open_steerings(
     places: Sequence[str | None] = sites or [None]
     places = list(places) * len(files) if len(places) == 1 else places
     if len(places) != len(files):
-        raise ParameterError(
+        raise OptionsError(
             f"Got {len(sites)} sites for {len(files)} files. Give one site for all files, or one for each."
         )
     how = (strength, positions, kl_budget, scale)
@@ -112,9 +112,11 @@ def open_steering(
     positions: Positions | None = None,
     kl_budget: float | None = None,
     scale: float = 1.0,
+    *,
+    labelled: bool = False,
 ) -> Opened:
-    """Read one file; see `open_steerings`."""
-    function = as_steering(rs.load(file), caller=f"The file {file}")
+    """Read one file; see `open_steerings`. ``labelled`` allows a gate that reads labels, which tokens do not have."""
+    function = as_steering(rs.load(file), caller=f"The file {file}", labelled=labelled)
     origin = function.origin
     place = site or origin.site
     if kl_budget is not None:
@@ -155,8 +157,8 @@ def _places(origin: rs.Origin) -> tuple[str, ...]:
 
 def _require_price(strength: float | None, function: rs.SteeringFunction, file: str | os.PathLike[str]) -> None:
     if strength is not None:
-        raise ParameterError("Pass either --strength or --kl-budget.")
-    if function.price is None:
+        raise OptionsError("Pass either --strength or --kl-budget.")
+    if function.price is None and function.outcome is None:
         raise ParameterError(
             f"--kl-budget needs a Fisher matrix, and {file} holds none. Fit it again with --store-fisher, or add it: "
             "function.with_price(lm.price(model, tokenizer, texts, function))."

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from repsurgery.errors import DataError, LabelError
-from repsurgery.studies.fairness import make_spec, run_study
+from repsurgery.studies.fairness import make_spec, run_study, spec_toml
 from repsurgery.studies.fairness.own_data import load_own
 from repsurgery.studies.fairness.rows import SPLITS, splits_with_every_concept
 from tests.studies.fairness.test_run import SMALL, rows, table
@@ -52,6 +52,30 @@ def test_a_stated_concept_is_never_replaced(tmp_path):
     assert spec.source == "other" and set(data.concepts) == {"other", spec.target}
     with pytest.raises(LabelError, match=r"target is 'girl'.*--set source= and --set target="):
         own(path, target="girl")
+
+
+def test_a_value_of_the_preset_that_was_stated_is_kept(tmp_path):
+    path = table(tmp_path / "t.csv", renamed(rows(), man="M", woman="F"))
+    assert {own(path)[0].source, own(path)[0].target} == {"M", "F"}
+    for name in ("source", "target"):
+        value = getattr(make_spec("bios"), name)
+        with pytest.raises(LabelError, match=f"{name} is {value!r}, but the values of the column 'gender' are"):
+            own(path, **{name: value})
+    methods = make_spec("bios").methods
+    assert own(path, methods=methods)[0].methods == methods != own(path)[0].methods
+    with pytest.raises(DataError, match="no column 'text'"):
+        own(path, text="text")
+    with pytest.raises(ValueError, match="rows"):
+        spec, _ = own(path, "dialect", per_cell=make_spec("dialect").per_cell)
+        assert spec.per_cell == make_spec("dialect").per_cell
+        raise ValueError("too few rows are refused where they are drawn")
+
+
+def test_what_was_stated_is_in_the_file_that_repeats_the_study():
+    """Otherwise the repetition would choose it again."""
+    spec = make_spec("bios", source="male", seed=3)
+    assert 'source = "male"' in spec_toml(spec) and "target" not in spec_toml(spec)
+    assert "stated" not in spec_toml(spec) and "stated" not in spec.to_dict()
 
 
 def test_a_missing_column_lists_the_columns(tmp_path):

@@ -67,6 +67,21 @@ def test_what_was_stated_is_kept(here, stated):
         assert {name: getattr(spec, name) for name in stated} == stated
 
 
+@pytest.mark.parametrize("name", own_data.FOLLOWING)
+@pytest.mark.parametrize("preset", ["local", "paper"])
+def test_a_value_of_the_preset_that_was_stated_is_kept(here, name, preset):
+    """Whatever the option: it keeps its value, or what cannot be done with it is refused by name."""
+    value = getattr(make_toxicity_spec(preset), name)
+    try:
+        spec = chosen(preset=preset, **{name: value})[1]
+    except ValueError as error:
+        words = {"fit_rows": "texts", "held_out": "texts", "prompt_count": "prompts", "policy_prompts": "prompts"}
+        assert words.get(name, name) in str(error) or repr(value) in str(error)
+        return
+    assert getattr(spec, name) == value
+    assert make_toxicity_spec(preset, **{name: value}) == make_toxicity_spec(preset)
+
+
 def test_the_other_of_two_labels_is_the_target(here):
     assert chosen(source="no")[1].target == "Yes"
     assert chosen(target="Yes")[1].source == "no"

@@ -16,7 +16,7 @@ from torch import nn
 from repsurgery.checkpoint import digest, file_digest
 from repsurgery.lm.sites.wrappers import behind
 
-__all__ = ["fingerprint", "tokenizer_fingerprint"]
+__all__ = ["fingerprint", "plain_content", "tokenizer_fingerprint"]
 
 _BOOKKEEPING = {
     *vars(nn.Module()),
@@ -83,6 +83,11 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     names = ("truncation_side", "add_bos_token", "add_eos_token", "clean_up_tokenization_spaces", "chat_template")
     facts = {name: getattr(tokenizer, name, None) for name in (*names, "special_tokens_map", "all_special_ids")}
     return digest([rules, _Content().plain(facts)])
+
+
+def plain_content(value: Any) -> Any:
+    """Return ``value`` as JSON, with arrays and tensors as digests; other objects are represented by their class."""
+    return _Content().plain(value)
 
 
 def _vocabulary(tokenizer: Any) -> dict[str, Any]:

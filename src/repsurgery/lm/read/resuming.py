@@ -17,6 +17,7 @@ from repsurgery.errors import IdentityWarning
 from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
 from repsurgery.lm.batching.tokens import Tokens
 from repsurgery.lm.load.fingerprint import fingerprint
+from repsurgery.lm.read.hook_content import hook_content, qualified_name
 from repsurgery.lm.read.states import Reader, Turns
 from repsurgery.lm.sites.wrappers import behind, unwrapped
 from repsurgery.lm.steer.forward_context import excuse_blocks, steering_in_force
@@ -99,9 +100,9 @@ def folder_of(
     """Return the folder under ``work_dir`` that belongs to exactly this job, or None if nothing can be kept.
 
     The name of the folder is a digest of the texts, the settings, the whole content of the model, the steering that is
-    active on it and the names of hooks that other code put on it, so no other job can pick up these results. A hook is
-    identified by its name alone, and one that always returns None is ignored, because it changes nothing. Nothing is
-    kept without a work folder, nor, with a warning, for a model whose weights are not in memory.
+    active on it and the hooks that other code put on it (see `hook_content`), so no other job can pick up these
+    results. A hook that always returns None is ignored, because it changes nothing. Nothing is kept without a work
+    folder, nor, with a warning, for a model whose weights are not in memory.
 
     Guarantees
     ----------
@@ -133,16 +134,11 @@ def _returns_none(function: Any) -> bool:
     return all(step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval is None for step in returned)
 
 
-def _hooks(model: nn.Module) -> list[str]:
-    """Return the modules and names of hooks from outside this package that may change a state."""
+def _hooks(model: nn.Module) -> list[Any]:
+    """Return the modules and contents of hooks from outside this package that may change a state."""
     return [
-        f"{path} {_qualified_name(hook)}"
+        [path, hook_content(hook)]
         for path, module in model.named_modules()
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-        if not _qualified_name(hook).startswith("repsurgery.") and not _returns_none(hook)
+        if not qualified_name(hook).startswith("repsurgery.") and not _returns_none(hook)
     ]
-
-
-def _qualified_name(function: Any) -> str:
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.lm.steer.placing import items_of
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
@@ -33,6 +33,8 @@ def budgeted_strength(
 
     Without a budget it is ``strength``. The prediction at each site is proportional to the squared strength, so one
     strength for all sites follows from the sum of the predictions at strength 1. Cross terms between sites are ignored.
+    A steering without a Fisher matrix, such as a tuned one, is predicted from the price that was measured of it, where
+    it acts as it was measured.
 
     Parameters
     ----------
@@ -54,13 +56,14 @@ def budgeted_strength(
     The predictions at this strength sum to the budget (test_several_sites_share_one_budget).
     One value for several sites, or a misspelt site, is refused (test_one_value_does_not_serve_several_sites,
     test_a_misspelt_site_is_refused).
+    A measured price predicts itself (test_a_measured_price_predicts_itself_and_grows_with_the_square).
     A stored price serves its own site only, and no partial positions (test_a_stored_price_serves_its_own_site,
     test_a_budget_needs_every_position).
     A budget for generated tokens is what they cost (test_a_budget_is_priced_at_the_positions_that_are_steered).
     """
     if kl_budget is None:
         if any(value is not None for value in (fisher, moments, share)):
-            raise ParameterError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
+            raise OptionsError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
         return strength
     if check_scale(scale) != 1:
         raise ParameterError(
@@ -68,7 +71,7 @@ def budgeted_strength(
             "one of them."
         )
     if strength is not None:
-        raise ParameterError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
+        raise OptionsError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
     for _, value in items:
         if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last", "assistant"):
@@ -79,8 +82,21 @@ def budgeted_strength(
     given = {"fisher": fisher, "moments": moments, "share": share}
     for argument, value in given.items():
         _require_sites(argument, value, [name for name, _ in items])
-    whole = sum(_price_at(name, value, given, positions).kl(value) for name, value in items)
+    whole = sum(_unit_price(name, value, given, positions) for name, value in items)
     return budget_strength(kl_budget, whole)
+
+
+def _unit_price(site: str, value: Any, given: Mapping[str, Any], positions: Positions | None) -> float:
+    """Return the predicted price of a steering at strength 1."""
+    function = as_steering(value)
+    origin, measured = function.origin, function.outcome
+    fisher = given["fisher"].get(site) if _by_site(given["fisher"]) else given["fisher"]
+    as_measured = (
+        origin.site in (None, site) and positions in (None, origin.positions or "all") and origin.strength != 0
+    )
+    if fisher is None and function.price is None and measured is not None and as_measured:
+        return measured.kl / (1.0 if origin.strength is None else origin.strength) ** 2
+    return _price_at(site, value, given, positions).kl(value)
 
 
 def _price_at(site: str, value: Any, given: Mapping[str, Any], positions: Positions | None) -> Price:

@@ -23,8 +23,11 @@ GATHER_BELOW = 0.8
 """Share of gated rows below which picking them out is cheaper than mapping all rows and choosing afterwards."""
 
 
-def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
-    """Return ``value`` as a steering function: an estimator's own, a function itself, a bare map on every vector."""
+def as_steering(value: object, *, caller: str = "steer", labelled: bool = False) -> SteeringFunction:
+    """Return ``value`` as a steering function: an estimator's own, a function itself, a bare map on every vector.
+
+    ``labelled`` allows a gate that reads labels, for rows that have them.
+    """
     steering = getattr(value, "steering_", value)
     if isinstance(steering, AffineMap):
         return SteeringFunction({EVERYBODY: steering})
@@ -32,7 +35,7 @@ def as_steering(value: object, *, caller: str = "steer") -> SteeringFunction:
         raise ParameterError(
             f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
         )
-    if isinstance(steering.gate, LabelsGate) and EVERYBODY not in steering.maps:
+    if isinstance(steering.gate, LabelsGate) and EVERYBODY not in steering.maps and not labelled:
         raise ParameterError(
             "This steering function has gate='labels', and tokens have no labels. Fit with a gate that reads vectors, "
             "such as 'nearest-mean', or pass the map itself (estimator.map_) to steer every vector."

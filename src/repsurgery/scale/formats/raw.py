@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from repsurgery.errors import DamagedFileError, DataError
 from repsurgery.scale.formats.stored import Header, widened
 
-__all__ = ["NpyArray", "SafetensorsArray"]
+__all__ = ["SAFETENSORS_DTYPES", "NpyArray", "SafetensorsArray"]
 
-_SAFETENSORS_DTYPES = {
+SAFETENSORS_DTYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
+"""The number formats of safetensors files, and their names in NumPy; bfloat16 has none there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,10 @@ class SafetensorsArray:
         tensor = tensors[self._name(tensors)]
         if begin + tensor.last > self.path.stat().st_size:
             raise self._damaged(f"its header announces {begin + tensor.last} bytes")
-        if tensor.dtype not in _SAFETENSORS_DTYPES:
-            known = ", ".join(_SAFETENSORS_DTYPES)
+        if tensor.dtype not in SAFETENSORS_DTYPES:
+            known = ", ".join(SAFETENSORS_DTYPES)
             raise DataError(f"{self.path} holds {tensor.dtype}; convert it to one of {known}.")
-        dtype = _SAFETENSORS_DTYPES[tensor.dtype]
+        dtype = SAFETENSORS_DTYPES[tensor.dtype]
         itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         if tensor.last - tensor.first != prod(tensor.shape) * itemsize:
             raise self._damaged(
@@ -105,17 +106,28 @@ class SafetensorsArray:
             )
         return dtype, tensor.shape, begin + tensor.first
 
-    def _tensors(self) -> tuple[int, dict[str, "_Tensor"]]:
+    def chosen(self) -> str:
+        """Return the name of the tensor."""
+        return self._name(self._tensors()[1])
+
+    def contents(self) -> tuple[int, dict[str, Any]]:
+        """Return where the bytes of the tensors begin, and the header: facts by name, and the metadata."""
         with self.path.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             if size > self.path.stat().st_size:
                 raise self._damaged(f"it announces a header of {size} bytes")
             text = stream.read(size)
         try:
-            tensors = json.loads(text)
-            tensors.pop("__metadata__", None)
-            return 8 + size, {name: _Tensor.of(facts) for name, facts in tensors.items()}
-        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+            return 8 + size, dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged("its header does not describe tensors") from error
+
+    def _tensors(self) -> tuple[int, dict[str, "_Tensor"]]:
+        begin, facts = self.contents()
+        facts.pop("__metadata__", None)
+        try:
+            return begin, {name: _Tensor.of(entry) for name, entry in facts.items()}
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
             raise self._damaged("its header does not describe tensors") from error
 
     def _damaged(self, why: str) -> DamagedFileError:

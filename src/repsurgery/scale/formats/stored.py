@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from repsurgery.errors import LabelError, MissingExtraError
 
-__all__ = ["Header", "Stored", "family_of", "label_family", "needed", "recut", "widened"]
+__all__ = ["Header", "Stored", "family_of", "label_family", "narrowed", "needed", "recut", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,18 @@ def label_family(dtype: str, where: Any) -> str:
 def widened(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Return bfloat16 values, given as bits, as float32. The conversion is exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def narrowed(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return float32 values as the bits of the nearest bfloat16, ties to even; infinite where they are beyond it.
+
+    Guarantees
+    ----------
+    Finite values are rounded as PyTorch rounds them, widened ones to themselves
+    (test_bfloat16_is_rounded_as_torch_does).
+    """
+    bits = np.ascontiguousarray(rows, dtype=np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
 
 
 def recut(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:

@@ -15,7 +15,17 @@ from repsurgery.moments.ledger import Part
 from repsurgery.scale.shards.counting import Counted, NonFinite
 from repsurgery.scale.shards.shard import Extent
 
-__all__ = ["Origin", "Receipt", "merge_parts", "part_name", "read_part", "read_receipt", "write_moments", "write_part"]
+__all__ = [
+    "Origin",
+    "Receipt",
+    "merge_parts",
+    "part_name",
+    "read_part",
+    "read_receipt",
+    "restamp",
+    "write_moments",
+    "write_part",
+]
 
 PREFIX = "part-"
 
@@ -50,6 +60,10 @@ class Receipt:
         Digest of the moments: two shards with the same digest hold the same rows.
     ledger : mapping of str to Part
         The part that the shard is in the ledger of each class; empty in receipts of version 0.1.
+    content : str
+        Digest of the rows and labels that were read; "" in receipts of version 0.1.
+    stamp : tuple of int
+        `Shard.stamp` when they were read.
     kept : bool
         Whether an earlier run had finished the part.
     mended : bool
@@ -64,6 +78,8 @@ class Receipt:
     extent: Extent
     digest: str
     ledger: Mapping[str, Part] = field(default_factory=dict)
+    content: str = ""
+    stamp: tuple[int, ...] = ()
     kept: bool = False
     mended: bool = False
 
@@ -83,7 +99,9 @@ def part_name(identity: str) -> str:
     return f"{PREFIX}{identity[:32]}.safetensors"
 
 
-def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, extent: Extent) -> Receipt:
+def write_part(
+    folder: Path, counted: Counted, *, shard: str, identity: str, extent: Extent, stamp: tuple[int, ...] = ()
+) -> Receipt:
     """Write the moments of a shard atomically, with its receipt in the header."""
     contents = to_contents(counted.moments)
     receipt = Receipt(
@@ -95,6 +113,8 @@ def write_part(folder: Path, counted: Counted, *, shard: str, identity: str, ext
         extent=extent,
         digest=digest_of(contents.arrays, {"classes": contents.header["classes"]}),
         ledger={str(label): m.ledger.parts[0] for label, m in counted.moments.items() if m.ledger is not None},
+        content=counted.content,
+        stamp=stamp,
     )
     header = {**contents.header, "receipt": asdict(receipt), "shards": [_entry(receipt.origin)]}
     write_file(folder / receipt.part, replace(contents, header=header))
@@ -118,11 +138,19 @@ def read_receipt(path: Path, identity: str) -> Receipt:
         facts["non_finite"] = NonFinite(**non_finite)
         facts["extent"] = _extent(facts["extent"])
         facts["ledger"] = {label: Part(**part) for label, part in facts.get("ledger", {}).items()}
+        facts["stamp"] = tuple(facts.get("stamp", ()))
         check_fields(Receipt, facts)
         receipt = Receipt(**{**facts, "kept": True})
     if receipt.identity != identity:
         raise FileFormatError(f"{path} is the part of another shard. Remove it; its own shard is counted again.")
     return receipt
+
+
+def restamp(path: Path, receipt: Receipt) -> None:
+    """Write the stamp of ``receipt`` into its part, so that its rows need not be compared again."""
+    contents = read_file(path, kind=KIND)
+    stated = {**contents.header["receipt"], "stamp": receipt.stamp}
+    write_file(path, replace(contents, header={**contents.header, "receipt": stated}))
 
 
 def read_part(path: Path) -> tuple[ClassMoments, list[Origin]]:

@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 from repsurgery.checkpoint import recall
 from repsurgery.errors import DataError
 from repsurgery.scale.engines.base import Failure
-from repsurgery.scale.reduce.parts import Receipt, merge_parts, part_name, read_receipt, write_part
-from repsurgery.scale.shards.counting import count_shard
+from repsurgery.scale.reduce.parts import Receipt, merge_parts, part_name, read_receipt, restamp, write_part
+from repsurgery.scale.shards.counting import content_of, count_shard
 from repsurgery.scale.shards.shard import Shard, identity_of
 
 __all__ = ["CountJob", "MergeJob", "count", "full_disk", "merge"]
@@ -56,19 +56,29 @@ def merge(job: MergeJob) -> Path | Failure:
 
 
 def _count(job: CountJob) -> Receipt:
-    receipt, damage = recall(job.folder / part_name(job.identity), partial(read_receipt, identity=job.identity))
-    if receipt is not None:
-        return receipt
-    _require_unchanged(job)
+    path, stamp = job.folder / part_name(job.identity), job.shard.stamp()
+    receipt, damage = recall(path, partial(read_receipt, identity=job.identity))
+    if receipt is not None and receipt.content:
+        if receipt.stamp == stamp:
+            return receipt
+        # a copy that keeps the times of files (cp -p, rsync -t, tar) hides a change from size and time
+        same = content_of(job.shard) == receipt.content
+        _require_unchanged(job, stamp)
+        if same:
+            receipt = replace(receipt, stamp=stamp)
+            restamp(path, receipt)
+            return receipt
+    _require_unchanged(job, stamp)
     counted = count_shard(job.shard, batch_rows=job.batch_rows, skip_non_finite=job.skip_non_finite)
-    _require_unchanged(job)
+    _require_unchanged(job, stamp)
     extent = job.shard.extent()
-    receipt = write_part(job.folder, counted, shard=job.shard.name, identity=job.identity, extent=extent)
+    receipt = write_part(job.folder, counted, shard=job.shard.name, identity=job.identity, extent=extent, stamp=stamp)
     return replace(receipt, mended=damage is not None)
 
 
-def _require_unchanged(job: CountJob) -> None:
-    if identity_of(job.shard, skip_non_finite=job.skip_non_finite) != job.identity:
+def _require_unchanged(job: CountJob, stamp: tuple[int, ...]) -> None:
+    unchanged = identity_of(job.shard, skip_non_finite=job.skip_non_finite) == job.identity
+    if not unchanged or job.shard.stamp() != stamp:
         raise DataError("it changed while it was read. Run again when no other process writes to it.")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,9 @@ from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, ParameterError, SurgeryError
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.stream import stream_moments
-from repsurgery.scale.shards.shard import Shard
+from repsurgery.scale.shards.shard import Schema, Shard
 
-__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "count_shard", "non_finite_rows"]
+__all__ = ["BATCH_BYTES", "Counted", "NonFinite", "check_batch_rows", "content_of", "count_shard", "non_finite_rows"]
 
 BATCH_BYTES = 8 * 2**20
 """Default size of a batch. Much larger batches allocate new pages with every read."""
@@ -34,11 +35,12 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The moments of a shard, the number of rows read, and the rows left out."""
+    """The moments of a shard, the number of rows read, the rows left out, and a digest of all rows and labels read."""
 
     moments: ClassMoments
     rows: int
     non_finite: NonFinite
+    content: str = ""
 
 
 def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite: bool = False) -> Counted:
@@ -60,10 +62,8 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
     """
     check_batch_rows(batch_rows)
     schema = shard.schema()
-    if batch_rows is None:
-        batch_rows = max(1, BATCH_BYTES // (4 * schema.width))
-    screen = _Screen(shard.first_row, refuse=not skip_non_finite)
-    moments = _moments(shard, screen.finite(shard.batches(batch_rows)))
+    screen, content = _Screen(shard.first_row, refuse=not skip_non_finite), _Content()
+    moments = _moments(shard, screen.finite(content.noting(shard.batches(batch_rows or _usual_rows(schema)))))
     if screen.count and not skip_non_finite:
         raise DataError(f"{screen.non_finite()}. Drop or repair them, or leave them out (--skip-non-finite).")
     if schema.rows is not None and screen.rows != schema.rows:
@@ -73,7 +73,40 @@ def count_shard(shard: Shard, *, batch_rows: int | None = None, skip_non_finite:
         )
     if not (moments or screen.count):
         raise DataError("It holds no rows. Leave it out, or write it again.")
-    return Counted(moments, screen.rows, screen.non_finite())
+    return Counted(moments, screen.rows, screen.non_finite(), content.digest())
+
+
+def content_of(shard: Shard) -> str:
+    """Return the digest of all rows and labels of a shard, as `count_shard` notes it."""
+    content = _Content()
+    for _ in content.noting(shard.batches(_usual_rows(shard.schema()))):
+        pass
+    return content.digest()
+
+
+def _usual_rows(schema: Schema) -> int:
+    return max(1, BATCH_BYTES // (4 * schema.width))
+
+
+class _Content:
+    """The digest of rows and labels, whatever the batches in which they come."""
+
+    def __init__(self) -> None:
+        self._rows, self._labels = sha256(), sha256()
+
+    def noting(self, batches: Iterator[tuple[Rows, Labels]]) -> Iterator[tuple[Rows, Labels]]:
+        """Yield the batches unchanged."""
+        for X, z in batches:
+            self._rows.update(np.ascontiguousarray(X).data)
+            if z.dtype.kind in "biuf":
+                self._labels.update(np.ascontiguousarray(z).data)
+            else:
+                self._labels.update("".join(f"{label!r}," for label in z.tolist()).encode("utf-8", "surrogatepass"))
+            yield X, z
+
+    def digest(self) -> str:
+        """Return the digest of what came so far, as hexadecimal digits."""
+        return sha256(self._rows.digest() + self._labels.digest()).hexdigest()
 
 
 def _moments(shard: Shard, batches: Iterator[tuple[Rows, Labels]]) -> ClassMoments:

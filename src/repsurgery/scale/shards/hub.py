@@ -11,7 +11,7 @@ from repsurgery.arrays import Labels, Rows
 from repsurgery.errors import DataError, LabelError
 from repsurgery.scale.formats.arrow import label_values, type_name, vector_columns, vectors
 from repsurgery.scale.formats.stored import label_family, needed
-from repsurgery.scale.shards.shard import Schema, Shard, file_state
+from repsurgery.scale.shards.shard import Schema, Shard, file_stamp, file_state
 
 __all__ = ["PREFIX", "DatasetShard", "HubShard", "dataset_shards", "hub_shards", "resolved"]
 
@@ -115,6 +115,10 @@ class HubShard(Shard):
         """Return name and revision, or the state of the folder when the shards were listed."""
         place = [self.source, self.revision, self.split, self.index, self.count, self.key]
         return {"hub": place, "columns": self.columns, "label_column": self.label_column}
+
+    def stamp(self) -> tuple[int, ...]:
+        """Return times and inodes of the files of a folder; a commit on the hub never changes."""
+        return file_stamp(Path(self.source)) if self.revision is None else ()
 
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Stream the rows."""

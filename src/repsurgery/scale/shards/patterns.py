@@ -17,7 +17,7 @@ from repsurgery.scale.shards.hub import PREFIX, hub_shards, resolved
 from repsurgery.scale.shards.pairing import inode, pair_files, pair_with_themselves
 from repsurgery.scale.shards.shard import FileShard, Shard
 
-__all__ = ["find_shards"]
+__all__ = ["find_shards", "stored_at"]
 
 TABLES = (*PARQUET, ".feather", ".arrow")
 SUFFIXES = (".npy", ".safetensors", *TABLES, ".zarr")
@@ -69,7 +69,7 @@ def find_shards(
     for vectors, beside in pairs:
         label_columns = () if label_column is None else (label_column,)
         shard = FileShard(
-            _opened(vectors, tuple(columns), label_column, ndim=2), _opened(beside, label_columns, None, ndim=1)
+            stored_at(vectors, tuple(columns), label_column, ndim=2), stored_at(beside, label_columns, None, ndim=1)
         )
         shards += [shard] if rows_per_shard is None else _slices(shard, rows_per_shard)
     return shards
@@ -134,7 +134,7 @@ def _check_apart(hub: list[str], files: list[Path]) -> None:
             raise DataError(f"{inside} is in {PREFIX}{folder} and would be counted twice. Keep one of the two.")
 
 
-def _opened(path: Path, columns: tuple[str, ...], without: str | None, *, ndim: int) -> Stored:
+def stored_at(path: Path, columns: tuple[str, ...], without: str | None, *, ndim: int) -> Stored:
     """Return the array at ``path``; ``columns`` names it where the file holds more than one."""
     suffix = path.suffix.lower()
     if suffix in TABLES:

@@ -12,7 +12,7 @@ from repsurgery.checkpoint import digest
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.scale.formats.stored import Header, Stored, family_of, label_family
 
-__all__ = ["Extent", "FileShard", "Schema", "Shard", "file_state", "identity_of"]
+__all__ = ["Extent", "FileShard", "Schema", "Shard", "file_stamp", "file_state", "identity_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,14 @@ class Shard(ABC):
     def fingerprint(self) -> Mapping[str, Any]:
         """Return everything that determines the rows, as JSON; when it changes, the shard is counted again."""
 
+    def stamp(self) -> tuple[int, ...]:
+        """Return numbers that change whenever the rows may have changed although the fingerprint did not.
+
+        Where they differ from those of an earlier run, the rows are read and compared by their digest. Empty: the
+        fingerprint determines the rows.
+        """
+        return ()
+
     @abstractmethod
     def batches(self, rows: int) -> Iterator[tuple[Rows, Labels]]:
         """Yield vectors (at most ``rows``, d) and their labels."""
@@ -134,6 +142,10 @@ class FileShard(Shard):
             "rows": [self.start, self.stop],
         }
 
+    def stamp(self) -> tuple[int, ...]:
+        """Return the times of the last change of both files, which no program can set, and their inodes."""
+        return *file_stamp(self.vectors.path), *file_stamp(self.labels.path)
+
     def extent(self) -> Extent:
         """Return the rows in the file of vectors, whatever columns and labels are read."""
         place = [str(self.vectors.path), *file_state(self.vectors.path)]
@@ -174,3 +186,10 @@ def file_state(path: Path) -> list[Any]:
     stats = [(file, file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
     state = [(str(file.relative_to(path)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
     return [sha256(repr(state).encode()).hexdigest()]
+
+
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Return time of the last change and inode of a file, or of all files in a folder in the order of their names."""
+    files = [path] if path.is_file() else [file for file in sorted(path.rglob("*")) if file.is_file()]
+    stats = [file.stat() for file in files]
+    return tuple(number for stat in stats for number in (stat.st_ctime_ns, stat.st_ino))

@@ -36,6 +36,7 @@ __all__ = [
     "NonNegative",
     "Several",
     "Share",
+    "Specification",
     "Unique",
     "checked",
     "field_validator",
@@ -82,6 +83,31 @@ class Checked:
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class Specification(Checked):
+    """Base of the options of a study.
+
+    Attributes
+    ----------
+    stated : tuple of str, or None
+        The options that the user stated, also where they have the value of the preset; None where it is not known. No
+        record holds it.
+    """
+
+    stated: tuple[str, ...] | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as JSON values."""
+        options = Checked.to_dict(self)
+        options.pop("stated")
+        return options
+
+    def is_free(self, name: str, preset: "Specification") -> bool:
+        """Return whether an option may follow the data: nobody stated it, and it has the value of the ``preset``."""
+        stated = self.stated is not None and name in self.stated
+        return not stated and bool(getattr(self, name) == getattr(preset, name))
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def checked(error: type[SurgeryError], *, finite: bool = True) -> Callable[[type[C]], type[C]]:
     """Make a subclass of `Checked` a frozen dataclass that raises ``error`` where a field does not fit its annotation.
@@ -123,7 +149,7 @@ def _explained(kind: type[Checked], error: type[SurgeryError]) -> Iterator[None]
         yield
     except ValidationError as problem:
         noun = "option" if issubclass(error, ParameterError) else "field"
-        raise error(_in_words(problem, noun, [f.name for f in fields(kind)])) from problem
+        raise error(_in_words(problem, noun, [f.name for f in fields(kind) if f.compare])) from problem
 
 
 def _in_words(problem: ValidationError, noun: str, names: list[str]) -> str:

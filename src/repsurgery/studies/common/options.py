@@ -3,7 +3,7 @@
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     return options
 
 
-def options_toml(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Return the TOML of a study: experiment, preset, and the options that differ from ``defaults``."""
+def options_toml(options: Mapping[str, Any], defaults: Mapping[str, Any], stated: Collection[str] | None) -> str:
+    """Return the TOML of a study: experiment, preset, and the options that were ``stated`` or are not ``defaults``."""
     named = {name: options[name] for name in ("experiment", "preset")}
-    lines = {**named, **{name: value for name, value in options.items() if value != defaults[name]}}
+    given = {name: value for name, value in options.items() if value != defaults[name] or name in (stated or ())}
+    lines = {**named, **given}
     # strings, numbers, booleans and flat lists are written in the same way in JSON and in TOML
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in lines.items())

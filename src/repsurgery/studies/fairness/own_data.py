@@ -17,7 +17,7 @@ from repsurgery.studies.fairness.spec import StudySpec, make_spec
 __all__ = ["FOLLOWING", "load_own"]
 
 FOLLOWING = ("text", "source", "target", "positive", "per_cell", "methods")
-"""Options that follow the data if they have the value of the preset; any other value was stated, and is kept."""
+"""Options that follow the data unless they were stated."""
 POOLED = "mimic-pooled"
 MOST_VALUES = 20
 """A concept with more values is not a choice among groups."""
@@ -76,7 +76,7 @@ def replace_cautions(data: ConceptTexts, cautions: Sequence[str]) -> ConceptText
 
 
 def _is_free(spec: StudySpec, name: str) -> bool:
-    return bool(getattr(spec, name) == getattr(make_spec(spec.experiment, spec.preset), name))
+    return spec.is_free(name, make_spec(spec.experiment, spec.preset))
 
 
 def _with_columns(spec: StudySpec) -> tuple[StudySpec, list[str]]:

@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from repsurgery.errors import ParameterError
 from repsurgery.moments.shrinkage import SHRINKAGES
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.common.checked import (
-    Checked,
     Count,
     Field,
     Natural,
     NonNegative,
     Several,
+    Specification,
     checked,
     field_validator,
     model_validator,
@@ -31,7 +32,7 @@ NAMED_DATA = ("bios", "dialect", "dialect-stand-in", "gap", "winobias", SYNTHETI
 
 
 @checked(ParameterError)
-class StudySpec(Checked):
+class StudySpec(Specification):
     """The options of one study; where the paper's text and its released code differ, there is an option for it.
 
     Attributes
@@ -247,7 +248,8 @@ def make_spec(experiment: str, preset: str = "paper", **differences: Any) -> Stu
     if (str(experiment), str(preset)) not in PRESETS:
         known = ", ".join(f"{e} {p}" for e, p in PRESETS)
         raise ParameterError(f"There is no experiment {experiment!r} with preset {preset!r}; there are {known}.")
-    return StudySpec(**{"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences})
+    options = {"experiment": experiment, "preset": preset, **PRESETS[experiment, preset], **differences}
+    return replace(StudySpec(**options), stated=tuple(differences))
 
 
 def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
@@ -256,5 +258,5 @@ def load_spec(path: str | os.PathLike[str], **differences: Any) -> StudySpec:
 
 
 def spec_toml(spec: StudySpec) -> str:
-    """Return a study as TOML: experiment, preset, and the options that differ from the preset."""
-    return options_toml(spec.to_dict(), make_spec(spec.experiment, spec.preset).to_dict())
+    """Return a study as TOML: experiment, preset, and the options that were stated or differ from the preset."""
+    return options_toml(spec.to_dict(), make_spec(spec.experiment, spec.preset).to_dict(), spec.stated)

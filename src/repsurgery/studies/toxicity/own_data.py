@@ -1,7 +1,7 @@
 """Options that follow the data: with texts or prompts of one's own, what was not stated is chosen to suit them.
 
-An option that has the value of its preset is free; any other value was stated, and is kept. Published data are not
-"own": where they are too small for a preset, the copy is incomplete, and an error says so.
+An option that was stated is kept, also where it was stated as the preset has it; all others are free. Published data
+are not "own": where they are too small for a preset, the copy is incomplete, and an error says so.
 """
 
 from collections.abc import Mapping
@@ -159,7 +159,7 @@ class Choices:
         self._choose({"wikitext_documents": 0}, "WikiText-2 is not in --data-dir and cannot be downloaded")
 
     def _is_free(self, name: str) -> bool:
-        return bool(getattr(self.spec, name) == getattr(make_toxicity_spec(self.spec.preset), name))
+        return self.spec.is_free(name, make_toxicity_spec(self.spec.preset))
 
     def _choose(self, options: Mapping[str, Any], reason: str) -> None:
         self.spec = replace(self.spec, **options)

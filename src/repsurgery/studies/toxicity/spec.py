@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from repsurgery.certificates.verify import FEWEST_ROWS
 from repsurgery.errors import ParameterError
 from repsurgery.studies.common.checked import (
-    Checked,
     Count,
     Field,
     Natural,
     NonNegative,
     Several,
     Share,
+    Specification,
     Unique,
     checked,
     field_validator,
@@ -32,7 +33,7 @@ POOLED = tuple(f"{words} shrinkage=pooled" if words.startswith("mimic") else wor
 
 
 @checked(ParameterError)
-class ToxicitySpec(Checked):
+class ToxicitySpec(Specification):
     """The options of one study.
 
     Attributes
@@ -226,7 +227,8 @@ def make_toxicity_spec(preset: str = "local", **differences: Any) -> ToxicitySpe
     """Return a preset with some options changed."""
     if not isinstance(preset, str) or preset not in PRESETS:
         raise ParameterError(f"The toxicity study has no preset {preset!r}; it has {', '.join(PRESETS)}.")
-    return ToxicitySpec(**{"experiment": "toxicity", "preset": preset, **PRESETS[preset], **differences})
+    options = {"experiment": "toxicity", "preset": preset, **PRESETS[preset], **differences}
+    return replace(ToxicitySpec(**options), stated=tuple(differences))
 
 
 def load_toxicity_spec(path: str | os.PathLike[str], **differences: Any) -> ToxicitySpec:
@@ -235,5 +237,5 @@ def load_toxicity_spec(path: str | os.PathLike[str], **differences: Any) -> Toxi
 
 
 def toxicity_toml(spec: ToxicitySpec) -> str:
-    """Return a study as TOML: experiment, preset, and the options that differ from the preset."""
-    return options_toml(spec.to_dict(), make_toxicity_spec(spec.preset).to_dict())
+    """Return a study as TOML: experiment, preset, and the options that were stated or differ from the preset."""
+    return options_toml(spec.to_dict(), make_toxicity_spec(spec.preset).to_dict(), spec.stated)

@@ -1,5 +1,7 @@
 """Parts are made once, resumed where they stopped, and never half-written."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -78,7 +80,14 @@ def run(loss_of, weight, state, steps=30):
     return loss, workshop
 
 
-def test_a_resumed_training_gives_the_same_parameters(tmp_path):
+def ticking(monkeypatch, step):
+    """Let every look at the clock of the processor find that ``step`` seconds have passed."""
+    ticks = itertools.count()
+    monkeypatch.setattr(training.time, "process_time", lambda: step * next(ticks))
+
+
+def test_a_resumed_training_gives_the_same_parameters(tmp_path, monkeypatch):
+    ticking(monkeypatch, 1.0)
     whole, loss_of = problem()
     loss, _ = run(loss_of, whole, tmp_path / "whole")
     weight, loss_of = problem()
@@ -96,7 +105,7 @@ def test_a_resumed_training_gives_the_same_parameters(tmp_path):
     resumed_loss, workshop = run(interrupted, weight, tmp_path / "state")
     assert seen == [*range(13), *range(12, 30)]
     assert torch.equal(weight, whole) and resumed_loss == loss
-    assert workshop.seconds > 0
+    assert workshop.seconds == 1.0  # from the start of the interrupted attempt to its end
     assert not torch.equal(whole, torch.zeros(5))
 
 
@@ -115,6 +124,13 @@ def test_the_rate_rises_and_falls_and_gradients_are_clipped(tmp_path):
     expected = [*warm, *((100 - step) / 94 for step in range(6, 100))]
     # weight decay adds 1 % of a weight below 0.05
     np.testing.assert_allclose(moved, expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("step", [2.0**-20, 0.25, 1000.0])
+def test_the_time_of_a_part_is_kept_however_quick_the_machine(tmp_path, monkeypatch, step):
+    ticking(monkeypatch, step)
+    part = Part("store", lambda workshop: ({}, {"x": np.ones(1)}))
+    assert make_part(tmp_path, part, {"a": 1}, progress=False).header["seconds"] == step
 
 
 def test_the_seconds_of_interrupted_attempts_count(tmp_path):

@@ -1,5 +1,6 @@
 """DExperts adds what the expert says beyond the anti-expert, and nothing outside the base's nucleus."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from repsurgery.errors import DataError, TextError
 from repsurgery.lm.batching.tokens import pad
-from repsurgery.studies.toxicity.decoding import adapters
+from repsurgery.studies.toxicity.decoding import adapters, parts
 from repsurgery.studies.toxicity.decoding.adapters import with_adapters
 from repsurgery.studies.toxicity.rivals.dexperts import ensemble
 from tests.studies.toxicity.rivals.contexts import (
@@ -110,8 +111,10 @@ def test_labels_and_tokens_decide_an_adapter_and_alpha_does_not(taught):
     assert of(LINE)["expert"] != of(LINE)["anti-expert"]
 
 
-def test_both_adapters_are_made_once_and_the_model_is_left_alone(taught):
-    context = taught()
+def test_both_adapters_are_made_once_and_the_model_is_left_alone(taught, monkeypatch):
+    context, ticks = taught(), itertools.count()
+    # a quick machine trains tiny adapters between two ticks of a coarse clock
+    monkeypatch.setattr(parts.time, "process_time", lambda: float(next(ticks)))
     before = {name: (p.clone(), p.requires_grad) for name, p in context.model.named_parameters()}
     first = rival(LINE, context)
     assert first.training_seconds is None

@@ -87,7 +87,7 @@ def make_part(folder: Path, part: Part, identity: Mapping[str, Any], *, progress
                 f"Memory ran out while {part.name!r} was made. Free memory, let the method read fewer labelled texts "
                 "or use a smaller model, and run the same command again."
             ) from error
-        seconds = round(workshop.seconds + time.process_time() - start, 1)
+        seconds = workshop.seconds + time.process_time() - start
         size = sum(array.nbytes for array in arrays.values())
         return Contents(KIND, {**facts, "name": part.name, "seconds": seconds, "bytes": size}, arrays)
 
