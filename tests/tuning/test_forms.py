@@ -218,6 +218,7 @@ def test_a_natural_shift_on_texts_favours_the_target_texts(evidence, pair):
     assert contrast(0.3) > contrast(0.0) + 0.01 > contrast(-0.3) + 0.02
 
 
+@pytest.mark.filterwarnings("ignore:The part:repsurgery.errors.DuplicateWarning")  # one half is there twice, on purpose
 def test_a_half_knows_nothing_of_the_other(evidence):
     """What is fitted on one half does not change with the other one, so that slopes are held out."""
     first, second = evidence.halves
