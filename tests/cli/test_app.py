@@ -58,7 +58,7 @@ def test_an_unknown_verb_is_a_usage_error(run):
 @pytest.mark.parametrize("name", list(METHODS.own()))
 def test_methods_of_the_command_are_those_of_the_library(run, tmp_path, name):
     result = run("fit", "--method", name, "--out", tmp_path / "f")
-    assert result.exit_code == 1 and "Pass either a table" in result.stderr
+    assert result.exit_code == 2 and "Pass either a table" in result.stderr
     unknown = run("fit", "--method", "magic", "--out", tmp_path / "f")
     assert unknown.exit_code == 2 and name in unknown.stderr
 

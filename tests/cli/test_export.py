@@ -279,7 +279,7 @@ def test_options_belong_to_their_targets(run, saved, tmp_path):
         (("--to", "gguf", "--custom-code"), "only --to folder"),
     ):
         result = run("export", file, "--model", "no-such-model", *words, "--out", tmp_path / "out")
-        assert result.exit_code == 1 and said in result.stderr
+        assert result.exit_code == 2 and said in result.stderr
     result = run("export", file, "--to", "onnx", "--out", tmp_path / "out")
     assert result.exit_code == 2 and "'folder', 'lora', 'gguf'" in result.stderr
 

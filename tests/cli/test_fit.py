@@ -222,7 +222,7 @@ def test_other_methods_and_poolings_fit_too(run, table, model_folder, tmp_path, 
         (["--method", "magic"], 2, "magic"),
         (["--shrinkage", "magic"], 2, "magic"),
         (["--source", "c"], 1, "the labels of the table are a, b"),
-        (["--method", "leace", "--source", "a"], 1, "LEACE takes no --source; it takes --ridge, --shrinkage."),
+        (["--method", "leace", "--source", "a"], 2, "LEACE takes no --source; it takes --ridge, --shrinkage."),
         (["--target", "b", "--site", "layers.9"], 1, "layers.9"),
         (["--text-column", "missing"], 1, "has no column 'missing'"),
         (["--target", "b", "--model", "no/such/folder/at/all"], 1, "There is no folder"),
@@ -273,3 +273,16 @@ def test_a_wrong_alpha_stops_before_the_model_is_read(run, table, tmp_path, word
         *("--target", "b", "--out", tmp_path / "f", *words),
     )
     assert result.exit_code == 1 and "alpha is" in result.output and not (tmp_path / "f").exists()
+
+
+def test_the_embedded_texts_are_named_as_in_tune(run, model_folder, tmp_path, monkeypatch):
+    """They come after a file of that name, and have columns of their own."""
+    monkeypatch.chdir(tmp_path)
+    words = ("--source", "rude", "--target", "courteous", "--model", model_folder, "--max-length", 8, "--out", "f")
+    result = run("fit", "courtesy", "--method", "mean", *words, "--json")
+    assert result.exit_code == 0, result.output
+    assert rs.load("f").classes == ("courteous", "rude")
+    named = run("fit", "courtesy", "--text-column", "sentence", *words)
+    assert named.exit_code == 2 and "Name none" in named.stderr
+    (tmp_path / "courtesy").write_text("not a table")
+    assert run("fit", "courtesy", *words).exit_code == 1

@@ -198,7 +198,7 @@ def test_flags_of_on_policy_need_it_and_it_needs_them(run, prompt_file, table, t
 )
 def test_a_table_refuses_the_flags_of_on_policy_though_they_are_the_defaults(run, table, tmp_path, flag, value):
     result = run("fit", table, "--target", "b", flag, value, "--out", tmp_path / "f")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"Only --on-policy uses {flag}. Add --on-policy, or leave it out." in result.output
 
 
@@ -210,7 +210,7 @@ def test_moments_refuse_the_flags_of_texts(run, tmp_path, flag, value):
     X = np.random.default_rng(0).normal(size=(40, 3))
     rs.ClassMoments.of(X, np.repeat(["a", "b"], 20)).save(tmp_path / "m")
     result = run("fit", "--moments", tmp_path / "m", "--target", "b", flag, value, "--out", tmp_path / "f")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"--moments reads no texts, which need {flag}. Leave it out." in result.output
 
 

@@ -172,7 +172,7 @@ def test_without_a_prompt_it_is_a_usage_error(run, fitted, model_folder):
 
 def test_sites_are_one_for_all_files_or_one_for_each(run, fitted, model_folder):
     wrong = run("generate", fitted, "--prompt", "w1", "--model", model_folder, "--site", "final", "--site", "layers.0")
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "one for each" in wrong.stderr
     right = ("--site", "final", "--site", "layers.0")
     assert run("generate", fitted, fitted, "--prompt", "w1", "--model", model_folder, *right).exit_code == 0
@@ -203,7 +203,7 @@ def test_a_budget_needs_a_stored_fisher_matrix(run, fitted, table, model_folder,
     assert f"strength {function.price.strength(function, 0.01):g}" in priced.stdout
     assert "predicted KL at strength 1" in run("inspect", out).stdout
     both = run("generate", out, *common, "--strength", 0.5)
-    assert both.exit_code == 1 and "either --strength or --kl-budget" in both.stderr
+    assert both.exit_code == 2 and "either --strength or --kl-budget" in both.stderr
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,9 @@ def test_other_limits_are_refused(run, quick, words):
 
 
 def test_what_contradicts_itself_is_refused(run, quick, tmp_path):
-    refused(run(*quick, "--thorough"), "--quick and --thorough exclude each other")
+    refused(run(*quick, "--thorough"), "--quick and --thorough exclude each other", code=2)
     lock = tmp_path / "a.lock.json"
-    refused(run("tune", "--lock", lock, "--report", tmp_path / "r"), "Leave out --report")
+    refused(run("tune", "--lock", lock, "--report", tmp_path / "r"), "Leave out --report", code=2)
     refused(run("tune", "--lock", lock), "There is no lock file")
     lock.write_text("{}")
     refused(run("tune", "--lock", lock), "is not a lock file of `repsurgery tune`")

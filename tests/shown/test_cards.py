@@ -89,7 +89,7 @@ def test_a_certificate_gives_its_verdict_in_words_first():
     first, said = repr(mimic).split("\n", 1)
     assert first == "Certificate of MiMiC"
     assert said.replace("\n", " ").startswith(
-        "On the data it was fitted on, the rows labelled 'toxic' have the mean and covariance of 'neutral' once they "
+        "On the rows of the fit, the rows labelled 'toxic' have the mean and covariance of 'neutral' once they "
         "are steered.  "
     )
     erased = repr(rs.LEACE().fit(X, z).certificate_)

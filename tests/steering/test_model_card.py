@@ -77,9 +77,7 @@ def test_the_verdict_of_a_certificate_is_in_words():
     X, z = make_concept(0)
     function = rs.MiMiC(source=0, target=1).fit(X, z).steering_
     words = certificate_words(function)
-    assert words.startswith(
-        "The certificate of MiMiC says: On the data it was fitted on, the rows labelled 0 have the mean "
-    )
+    assert words.startswith("The certificate of MiMiC says: On the rows of the fit, the rows labelled 0 have the mean ")
     assert f"{sum(z == 0):,} steered, {sum(z == 1):,} of the target" in words
     assert function.digest()[:16] in words
     # a certificate of other maps says nothing of these

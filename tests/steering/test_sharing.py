@@ -234,3 +234,28 @@ def test_without_the_library_the_error_names_the_extra(monkeypatch, tmp_path, me
 def test_the_configuration_states_model_site_and_digest(tmp_path, measured):
     config = json.loads((measured.save_pretrained(tmp_path) / CONFIG).read_text())
     assert (config["library_name"], config["model"], config["site"]) == ("repsurgery", "smollm2-135m", "final")
+
+
+CRAFTED = [
+    "../evil",
+    "me/..",
+    "evil",
+    "a/b/c",
+    "me/[x](http://evil)",
+    "me/x\n# Owned",
+    "me/`x`",
+    "",
+    "me/x y",
+    "me/x--y",
+]
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_repository_is_refused_everywhere(tmp_path, measured, name):
+    place = tmp_path / "shared"
+    with pytest.raises(ParameterError, match="is not the name of a repository on the hub; write it as OWNER/NAME"):
+        measured.save_pretrained(place, repository=name)
+    with pytest.raises(ParameterError, match="write it as OWNER/NAME"):
+        measured.push_to_hub(name)
+    assert not list(tmp_path.iterdir())
+    assert "me/kinder" in (measured.save_pretrained(place, repository="me/kinder") / CARD).read_text()

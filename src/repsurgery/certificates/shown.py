@@ -19,6 +19,7 @@ __all__ = [
     "finding_card",
     "left_out",
     "measured_on",
+    "on_which_rows",
     "outcome_card",
     "pair_card",
     "verdict",
@@ -38,7 +39,7 @@ def verdict(certificate: "Certificate") -> str:
     """Return in plain words what a map does with the classes that it was made for."""
     if not certificate.claims:
         return "The method claims nothing of this map; the figures are measurements."
-    on = _on(certificate)
+    on = on_which_rows(certificate)
     claims = list(certificate.claims)
     # equal means and traces imply equal expected distances to neighbours, so that naming them adds nothing
     named = [c for c in claims if c != "neighbours"] or claims
@@ -67,7 +68,8 @@ def verdict(certificate: "Certificate") -> str:
     return " ".join(parts)
 
 
-def _on(certificate: "Certificate | ContinuousCertificate") -> str:
+def on_which_rows(certificate: "Certificate | ContinuousCertificate") -> str:
+    """Return the words by which a sentence about a certificate begins."""
     if certificate.data == "given rows":
         return "On the given rows"
     return "On the rows of the fit" if certificate.measured_on == "rows" else "On the moments that it was fitted from"
@@ -296,7 +298,7 @@ def finding_card(finding: "Finding") -> Card:
 def continuous_card(certificate: "ContinuousCertificate") -> Card:
     """Return the card of the certificate of a continuous concept."""
     c = certificate
-    on = _on(c)
+    on = on_which_rows(c)
     worst = max(range(c.columns), key=lambda j: c.r2_after[j])
     what = "the concept" if c.columns == 1 else f"any of the {c.columns} columns of the concept"
     if c.r2_after[worst] <= CLOSED**2:

@@ -5,6 +5,7 @@ from typing import Any
 import repsurgery as rs
 from repsurgery.certificates import Certificate, EffectCertificate
 from repsurgery.certificates.outcome import Outcome
+from repsurgery.certificates.shown import on_which_rows
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.candidates import Candidate
 from repsurgery.tuning.confirm import Confirmed
@@ -134,7 +135,7 @@ def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[
         ]
     if isinstance(certificate, Certificate):
         return [
-            f"On the data it was fitted on, the gap between the means of {pair.source} and {pair.target} falls from "
+            f"{on_which_rows(certificate)}, the gap between the means of {pair.source} and {pair.target} falls from "
             f"{pair.mean_gap_before:.3g} to {pair.mean_gap:.2g} at strength 1."
             for pair in list(certificate.by_source.values())[-1:]
         ]
