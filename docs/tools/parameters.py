@@ -46,7 +46,10 @@ class Corrected(griffe.Docstring):
                 if name in types:
                     entry.annotation = types[name]
                 if section.kind is griffe.DocstringSectionKind.parameters:
-                    typed = re.search(rf"^[\w, *]*(?<!\w){re.escape(name)}\b[\w, *]* : ", self.value, re.MULTILINE) is not None
+                    typed = (
+                        re.search(rf"^[\w, *]*(?<!\w){re.escape(name)}\b[\w, *]* : ", self.value, re.MULTILINE)
+                        is not None
+                    )
                     _follow_signature(entry, self.parent, typed=typed)
         return sections
 
