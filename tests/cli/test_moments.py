@@ -42,7 +42,7 @@ def test_patterns_in_one_file_out(folder, data, count):
     assert_equal_bits(rs.ClassMoments.load("n.safetensors"), rs.ClassMoments.load("m.safetensors"))
 
 
-def test_the_second_run_counts_no_row(count):
+def test_the_second_run_counts_no_row(folder, count):
     assert count().exit_code == 0
     before = rs.ClassMoments.load("m.safetensors")
     result = count()
