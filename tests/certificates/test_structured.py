@@ -77,6 +77,15 @@ def test_the_least_squares_probe_explains_what_a_regression_explains(data):
     assert least_squares_probe(list(moments.values())) == pytest.approx(explained, abs=1e-6)
 
 
+def test_a_constant_column_explains_nothing():
+    # in rounded weights, the mean of 1e6 and 1e6 differs from 1e6 by its last bit
+    X = np.stack([np.full(9, 1e6), [0, 0, 0, 0, 0, 0, 0.4116305363741328, 1.0425133694426776, 0]], axis=1)
+    z, w = np.repeat([0, 1], [4, 5]), np.array([0.25, 0.25, 0.25, 3, 3, 3, 1, 3, 1000])
+    both, alone = (list(rs.ClassMoments.of(rows, z, sample_weight=w).values()) for rows in (X, X[:, 1:]))
+    assert least_squares_probe(both) == pytest.approx(least_squares_probe(alone))
+    assert least_squares_probe(both) < 1e-4
+
+
 @share(0.3)
 @given(structured_rows(classes=2, min_rows=4, max_rows=40, max_d=4, weighted=False, grouped=False), st.data())
 def test_a_logistic_probe_reads_columns_in_any_unit_and_in_any_order(data, draw):

@@ -126,6 +126,8 @@ def test_rows_that_are_left_out_leave_the_moments_of_the_others(data, draw):
 def test_files_from_two_machines_are_all_rows(data, draw):
     shards = shards_of(data, draw.draw(st.lists(st.integers(1, len(data.X)), min_size=1, max_size=6)))
     first = draw.draw(st.integers(0, len(shards)))
+    if any(np.array_equal(a.X, b.X) and np.array_equal(a.z, b.z) for a in shards[:first] for b in shards[first:]):
+        return  # files that share a shard are refused
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         halves = [part for part in (shards[:first], shards[first:]) if part]

@@ -73,9 +73,13 @@ POOLED = [{"shrinkage": "pooled"}, {"shrinkage": "pooled", "alpha": 0.5}]
 
 
 def live(data):
-    """Return the columns (d,) that are no narrower than the rounding of the widest: the others LEACE counts as dead."""
-    spread = np.sqrt(np.diagonal(two_pass(data.X, data.w)[1]))
-    return spread >= 4 * EPS * spread.max()
+    """Return the columns (d,) that vary beyond the rounding of their rows: the others LEACE counts as dead."""
+    mean, scatter = two_pass(data.X, data.w)
+    spread = np.sqrt(np.diagonal(scatter) / (len(data.X) if data.w is None else data.w.sum()))
+    if data.X.dtype == np.float32:
+        eps = float(np.finfo(np.float32).eps)
+        return spread > 1.001 * eps * np.maximum(8 * spread.max(), np.abs(mean))
+    return spread >= 4 * EPS * np.maximum(spread.max(), np.abs(mean))
 
 
 def assert_equal_means(est, data):

@@ -237,7 +237,7 @@ class Moments(Shown):
         spread = float(np.sqrt(self.variance.max(initial=0.0)))
         eps = float(np.finfo(self.dtype).eps)
         beside = eps if self.dtype == "float64" else rank_tolerance(self.dtype, 1, from_scatter=False)
-        return np.maximum(4 * eps * np.abs(self.mean), beside * spread)
+        return np.maximum(eps * np.abs(self.mean), beside * spread)
 
     def hardly_varying(self, share: float = 0.0) -> str:
         """Return words that name the columns within `least_spread`, or within this ``share`` of the widest; or ""."""
