@@ -94,6 +94,66 @@ def test_a_wrong_statistic_is_named_by_the_sketch_and_by_the_rows(monkeypatch):
     assert from_moments.covariance_gap < 1e-10
 
 
+def test_the_words_of_a_certificate_follow_the_rows_and_not_the_moments(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, z = rng.normal(size=(600, 4)), np.repeat([0, 1], 300)
+    X[z == 1] += 0.9
+    before = np.linalg.norm(X[z == 0].mean(axis=0) - X[z == 1].mean(axis=0))
+    for estimator in (rs.MeanMatching, rs.LEACE):
+        right = estimator().fit(X, z).certificate_
+        assert "the same mean" in str(right) or "have the mean of" in " ".join(str(right).split())
+        real, counted = accumulate.scatter_of, []
+
+        def shifted(*rows, real=real, counted=counted, **options):
+            (mean, residue), S, sketch = real(*rows, **options)
+            counted.append(mean)
+            return (mean + 0.5 * (len(counted) == 1), residue), 3 * S, sketch
+
+        with monkeypatch.context() as wrong:
+            wrong.setattr("repsurgery.moments.moments.scatter_of", shifted)
+            wrong.setattr(Sketch, "require_agreement", lambda *_, **__: None)
+            certificate = estimator().fit(X, z).certificate_
+        record = certificate.by_source[0]
+        assert record.mean_gap > 0.1
+        assert record.mean_gap_before == pytest.approx(before)
+        assert record.probe_r2 > 1e-3
+        assert "gaps are left between the means" in " ".join(str(certificate).split())
+
+
+def test_the_words_on_a_continuous_concept_follow_the_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    y = X[:, 0] + 0.1 * rng.normal(size=80)
+    est = rs.LEACE(concept_type="continuous")
+    right = " ".join(str(est.fit(X, y).certificate_).split())
+    assert "no linear probe of the erased rows predicts the concept" in right
+    apply = rs.LowRank.apply
+    monkeypatch.setattr(rs.LowRank, "apply", lambda self, H: H + 0.5 * (apply(self, H) - H))
+    half = est.fit(X, y).certificate_
+    assert half.r2_after[0] > 0.1
+    assert "the best linear probe of the erased rows explains" in " ".join(str(half).split())
+
+
+def test_a_target_of_equal_rows_is_reached(seed=0):
+    rng = np.random.default_rng(seed)
+    for rows in (1, 5):
+        X, z = np.vstack([rng.normal(size=(20, 12)), np.full((rows, 12), 3.0)]), np.repeat([0, 1], [20, rows])
+        record = quietly_fitted(rs.MiMiC(source=0, target=1), X, z).certificate_.by_source[0]
+        assert (record.covariance_gap, record.variance_gap, record.covariance_gap_before) == (0, 0, np.inf)
+        plain = quietly_fitted(rs.MeanMatching(source=0, target=1), X, z).certificate_.by_source[0]
+        assert plain.covariance_gap == np.inf  # the counter-check: mean matching leaves the spread of the source
+
+
+@pytest.mark.parametrize("estimator", [rs.TraceMatching, rs.DiagonalTransport])
+def test_distances_that_grow_on_rows_left_out_are_warned_of(estimator):
+    rng = np.random.default_rng(3)
+    X, z = rng.standard_t(2, size=(40, 6)), np.arange(40) % 2
+    with pytest.warns(HeldOutWarning, match="expected distances to neighbours"):
+        certificate = estimator(folds=3).fit(X, z).certificate_
+    assert certificate.held_out.ebbn > certificate.held_out.ebbn_before
+    assert "distances to neighbours goes from" in " ".join(str(certificate).split())
+
+
 def test_all_rows_of_a_large_class_contradict_wrong_moments(monkeypatch):
     n, kinds = 6000, ("sparse", "counts", "normal", "far")
     X, z = structured(0, 2 * n, kinds), np.repeat([0, 1], n)

@@ -116,3 +116,24 @@ def test_warnings_and_errors_name_the_features_that_hardly_vary():
     X, z, _ = noisy(0, ["beside"] * 7, classes=3)
     with pytest.raises(SingularCovarianceError, match=r"features .* leave constant features out"):
         rs.MidSteer(source=0, target=1, neutral=2).fit(X, z)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("fit", [erased, switched, continuous])
+@given(seed=st.integers(0, 2**32 - 1), offset=st.sampled_from([1e2, 1e4, 1e6]), n=st.sampled_from([8, 40]))
+def test_a_column_that_is_another_one_at_an_offset_says_nothing_more(fit, dtype, seed, offset, n):
+    rng = np.random.default_rng(seed)
+    z = rng.permutation(np.arange(n) % 2)
+    X = rng.normal(size=(n, 2)) + 0.5 * z[:, None]
+    zeros = np.zeros((n, 12))
+    wide = np.column_stack([X, X[:, 0] + offset, zeros]).astype(dtype)
+    found, alone = fit(wide, z), fit(np.column_stack([X, X[:, 0], zeros]), z)
+    resolution = float(np.finfo(dtype).eps) * offset  # the column is the other one up to this
+    assert found.certificate_.gain == pytest.approx(alone.certificate_.gain, rel=0.01 + 4 * resolution)
+    rows = wide.astype(np.float64)
+    Y = found.map_.apply(rows)
+    aim = rows[z == 1] if fit is switched else Y[z == 1]
+    gap, before = (
+        np.linalg.norm(A.mean(axis=0) - B.mean(axis=0)) for A, B in ((Y[z == 0], aim), (X[z == 0], X[z == 1]))
+    )
+    assert gap <= 1e-6 * before

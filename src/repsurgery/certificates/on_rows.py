@@ -76,13 +76,19 @@ def measured_on_rows(
         target = steered(record.target) if both else unsteered(record.target)
         stated: dict[str, Any] = {"measured_source": len(source.after), "measured_target": len(target.after)}
         if source.whole and target.whole:
+            before = gaps_between(source.before, source.weights, target.before, target.weights)
+            stated |= {f"{name}_before": before[name] for name in ("mean_gap", "covariance_gap", "ebbn")}
             stated |= gaps_between(source.after, source.weights, target.after, target.weights)
+            gap = _mean_of(source) - _mean_of(target)
             if certificate.population != "neutral":
                 stated["cost"] = source.displacement
         else:
             for name in {label, record.target} if both else {label}:
-                _require_agreement(rows, name, map_of(name), moments[name], steered(name))
-            stated["mean_gap"] = _sketched_gap(record, moments, map_of(label), map_of(record.target) if both else None)
+                _require_agreement(rows, name, map_of(name), moments[name], steered(name), record.gain)
+            gap = _sketched_gap(record, moments, map_of(label), map_of(record.target) if both else None)
+            stated["mean_gap"] = float(np.linalg.norm(gap))
+        share = moments[label].weight / (moments[label].weight + moments[record.target].weight)
+        stated["probe_r2"] = max(record.probe_r2, _told_by_one_column(gap, source, target, share))
         records[label] = replace(record, **stated)
     return replace(certificate, by_source=records, measured_on="rows", **summarise(records, certificate.population))
 
@@ -118,17 +124,20 @@ def _counted(rows: FitRows, label: Label) -> NDArray[np.intp]:
 
 def gaps_between(A: Matrix, a: Vector, B: Matrix, b: Vector) -> dict[str, float]:
     """Return the gaps between rows A (n, d) of weights a and rows B (m, d) of weights b, by two passes over each."""
+    largest = max(float(np.square(X).sum(axis=1).max()) for X in (A, B))
     (mean_a, A), (mean_b, B) = _centred(A, a), _centred(B, b)
     p, q = a / a.sum(), b / b.sum()
     variances = p @ np.square(A), q @ np.square(B)
     distance = float(np.linalg.norm(mean_a - mean_b))
     norm, gap = _covariances(np.sqrt(p)[:, None] * A, np.sqrt(q)[:, None] * B)
+    # what rounding of the rows alone adds to a variance
+    least = (64 * (A.shape[1] + 4) * np.finfo(np.float64).eps) ** 2 * largest
     traces = float(variances[0].sum() - variances[1].sum())
     return {
         "mean_gap": distance,
-        "covariance_gap": _relative(gap, norm),
+        "covariance_gap": _relative(gap, norm, least),
         "variance_gap": _relative(
-            float(np.linalg.norm(variances[0] - variances[1])), float(np.linalg.norm(variances[1]))
+            float(np.linalg.norm(variances[0] - variances[1])), float(np.linalg.norm(variances[1])), least
         ),
         "ebbn": abs(traces - distance**2),
     }
@@ -157,23 +166,43 @@ def _covariances(A: Matrix, B: Matrix) -> tuple[float, float]:
     return float(np.sqrt(inner[1])), float(np.sqrt(squared))
 
 
-def _relative(gap: float, scale: float) -> float:
-    if scale > 0:
+def _relative(gap: float, scale: float, least: float) -> float:
+    """Return gap / scale; beside a target whose rows are equal, a gap counts from ``least`` on."""
+    if scale > least:
         return gap / scale
-    return 0.0 if gap == 0 else float("inf")
+    return 0.0 if gap <= least else float("inf")
 
 
-def _sketched_gap(record: PairRecord, moments: ClassMoments, m: AffineMap, other: AffineMap | None) -> float:
-    """Return the gap between the means of all rows, from the sketch's own count of them."""
-    source, target = moments[record.source].sketch, moments[record.target].sketch
-    if source is None or target is None:
-        return record.mean_gap
+def _mean_of(some: _Steered) -> Vector:
+    return _centred(some.after, some.weights)[0]
+
+
+def _told_by_one_column(gap: Vector, source: _Steered, target: _Steered, share: float) -> float:
+    """Return the largest R² of a probe that reads one column of the steered rows; a gap of rounding counts as none.
+
+    No linear probe is worse than the best of these, so that moments cannot hide a gap that the rows show.
+    """
+    both = (source, target)
+    size = max(float(np.square(X).sum(axis=1).max()) for some in both for X in (some.before, some.after))
+    gap = np.where(np.abs(gap) > 64 * (len(gap) + 4) * np.finfo(np.float64).eps * np.sqrt(size), gap, 0.0)
+    within = [some.weights / some.weights.sum() @ np.square(_centred(some.after, some.weights)[1]) for some in both]
+    between = share * (1 - share) * np.square(gap)
+    total = between + share * within[0] + (1 - share) * within[1]
+    return float(np.max(between / np.where(total > 0, total, 1.0)))
+
+
+def _sketched_gap(record: PairRecord, moments: ClassMoments, m: AffineMap, other: AffineMap | None) -> Vector:
+    """Return the gap (d,) between the means of all rows, from the sketch's own count of them."""
+    source, target = (moments[label].sketch or moments[label] for label in (record.source, record.target))
     after = m.linear(source.mean[None])[0] + m.bias
     wanted = target.mean if other is None else other.linear(target.mean[None])[0] + other.bias
-    return float(np.linalg.norm(after - wanted))
+    gap: Vector = after - wanted
+    return gap
 
 
-def _require_agreement(rows: FitRows, label: Label, m: AffineMap, moments: Moments, some: _Steered) -> None:
+def _require_agreement(
+    rows: FitRows, label: Label, m: AffineMap, moments: Moments, some: _Steered, gain: float
+) -> None:
     """Raise `CertificateError` unless all rows of a class have the moments stated along the pulled-back directions."""
     V = directions(m.dim)
     G = m.pullback(V)
@@ -190,16 +219,20 @@ def _require_agreement(rows: FitRows, label: Label, m: AffineMap, moments: Momen
     tolerance = TOLERANCES[moments.precision]
     eps = float(np.finfo(np.float64).eps)
     offset = (np.abs(moments.mean) + np.abs(centre)) @ np.abs(G) * m.dim * eps
+    wanted = (moments.mean - centre) @ G
     off = (np.abs(variance - stated) > tolerance * sizes) | (
-        np.abs(mean - (moments.mean - centre) @ G) > tolerance * np.sqrt(sizes) + offset
+        np.abs(mean - wanted) > tolerance * np.sqrt(sizes) + offset
     )
     image = (some.before - centre) @ G + (m.linear(centre[None])[0] + m.bias) @ V
     size = np.abs(some.before - centre) @ np.abs(G) + np.abs(m.linear(centre[None])[0] + m.bias) @ np.abs(V)
-    applied = bool((np.abs(some.after @ V - image) > AGREEMENT * size).any())
+    # a steered row is a sum of d products, whose rounding is that of the row, not of its distance from the centre
+    rounded = 16 * m.dim * eps * (1 + gain) * np.linalg.norm(some.before, axis=1)[:, None] * np.linalg.norm(V, axis=0)
+    applied = bool((np.abs(some.after @ V - image) > AGREEMENT * size + rounded).any())
     if off.any() or applied:
+        j = int(np.argmax(off))
         what = "the map, applied to rows, is not the one that the moments were mapped by" if applied else (
-            f"along direction {int(np.argmax(off)) + 1}, pulled back through the map, all rows have the variance "
-            f"{variance[np.argmax(off)]:.9g}, and the moments state {stated[np.argmax(off)]:.9g}"
+            f"along direction {j + 1}, pulled back through the map, all rows have the mean {mean[j]:.9g} and the "
+            f"variance {variance[j]:.9g}, and the moments state {wanted[j]:.9g} and {stated[j]:.9g}"
         )  # fmt: skip
         raise CertificateError(
             f"class {label!r}: the rows contradict the moments that the map was fitted from: {what}. Fit again; if "
@@ -229,7 +262,7 @@ def columns_on_rows(
     z = _centred(Z[counted], w)[1]
     z = z / np.sqrt(w @ np.square(z) / w.sum())
     before, after = (np.zeros((X.shape[1], Z.shape[1])) for _ in range(2))
-    moved = 0.0
+    moved, largest, squares, total = 0.0, 0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1])
     first = X[counted[0]].astype(np.float64)
     image = m.linear(first[None])[0] + m.bias
     for block in row_blocks(len(counted), X.shape[1]):
@@ -238,7 +271,19 @@ def columns_on_rows(
         before += (H - first).T @ wz
         after += (Y - image).T @ wz
         moved += float(w[block] @ np.square(Y - H).sum(axis=1))
+        largest = max(largest, float(np.square(H).sum(axis=1).max()), float(np.square(Y).sum(axis=1).max()))
+        total += w[block] @ (Y - image)
+        squares += w[block] @ np.square(Y - image)
     norms = [tuple(map(float, np.linalg.norm(C, axis=0) / w.sum())) for C in (before, after)]
+    # no linear probe is worse than one that reads a single column, so that moments cannot hide what the rows show
+    C, variance = after / w.sum(), np.maximum(squares / w.sum() - np.square(total / w.sum()), 0.0)[:, None]
+    C[np.abs(C) <= 64 * (len(C) + 4) * np.finfo(np.float64).eps * np.sqrt(largest)] = 0.0
+    told = (np.square(C) / np.where(variance > 0, variance, np.inf)).max(axis=0)
     return replace(
-        certificate, covariance_before=norms[0], covariance_after=norms[1], cost=moved / w.sum(), measured_on="rows"
+        certificate,
+        covariance_before=norms[0],
+        covariance_after=norms[1],
+        r2_after=tuple(max(r2, min(float(one), 1.0)) for r2, one in zip(certificate.r2_after, told, strict=True)),
+        cost=moved / w.sum(),
+        measured_on="rows",
     )

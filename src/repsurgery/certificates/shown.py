@@ -93,15 +93,29 @@ def measured_on(certificate: "Certificate | ContinuousCertificate") -> str:
 
 def left_out(certificate: "Certificate") -> str:
     """Return in words what is left of the gaps on rows left out of the fit."""
+    h, promised = certificate.held_out, promised_gaps(certificate)
+    assert h is not None
+    means = ("the means", h.mean_gap_before, h.mean_gap)
+    said = [
+        f"the gap between {words} goes from {number(before)} to {number(after)}"
+        f"{', wider than without steering' if after > before and (words, before, after) in promised else ''}"
+        for words, before, after in (promised if means in promised else [means, *promised])
+    ]
+    return f"On rows left out of the fit ({h.folds} folds), {'; '.join(said)}"
+
+
+def promised_gaps(certificate: "Certificate") -> list[tuple[str, float, float]]:
+    """Return words for each gap that a method promises to close, without steering and with it, on rows left out."""
     h = certificate.held_out
     assert h is not None
-    figures = {"means": (h.mean_gap_before, h.mean_gap), "covariances": (h.covariance_gap_before, h.covariance_gap)}
-    gaps = []
-    for claim, (before, after) in figures.items():
-        if claim == "means" or claim in certificate.claims:
-            wider = ", wider than without steering" if claim in certificate.claims and after > before else ""
-            gaps.append(f"the gap between the {claim} goes from {number(before)} to {number(after)}{wider}")
-    return f"On rows left out of the fit ({h.folds} folds), {'; '.join(gaps)}"
+    figures = {
+        "means": ("the means", h.mean_gap_before, h.mean_gap),
+        "covariances": ("the covariances", h.covariance_gap_before, h.covariance_gap),
+        # equal means and covariances imply equal distances
+        "neighbours": ("the expected distances to neighbours", h.ebbn_before, h.ebbn),
+    }
+    implied = {"neighbours"} if "covariances" in certificate.claims else set()
+    return [figure for claim, figure in figures.items() if claim in set(certificate.claims) - implied]
 
 
 def _and(parts: list[str]) -> str:

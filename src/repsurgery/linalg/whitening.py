@@ -71,20 +71,21 @@ def by_range(span: Range) -> Whitening:
     return _Eigen(span.basis, span.scale, np.ones(len(span.basis)))
 
 
-def whitening_of_factor(R: Matrix, tolerance: float, least: Vector) -> Whitening:
+def whitening_of_factor(R: Matrix, tolerance: float, least: Vector, rounding: Vector) -> Whitening:
     """Return the whitening of Σ = RᵀR from its factor R (m, d), m < d, without squaring it; see `whitening_of`."""
     scale = np.sqrt(np.square(R).sum(axis=0))
     dead = scale <= least
     scale[dead] = 1.0
     span = factor_range(np.where(dead, 0.0, R / scale), tolerance)
-    return _Eigen(span.basis, span.scale, scale)
+    return _beyond_rounding(span.basis, span.scale, scale, rounding)
 
 
-def whitening_of(S: Matrix, tolerance: float, least: Vector) -> Whitening:
+def whitening_of(S: Matrix, tolerance: float, least: Vector, rounding: Vector) -> Whitening:
     """Return the whitening of a covariance (d, d), which is overwritten.
 
     Columns whose standard deviation is at most ``least`` (d,) count as constant: what varies there is rounding, and
-    inverting it would amplify it.
+    inverting it would amplify it. So do combinations of columns that vary by no more than the ``rounding`` (d,) of
+    their numbers, such as the difference of a column and the same one at an offset.
     """
     scale = np.sqrt(np.diagonal(S))
     dead = scale <= least
@@ -92,8 +93,16 @@ def whitening_of(S: Matrix, tolerance: float, least: Vector) -> Whitening:
     S /= scale
     S /= scale[:, None]
     R = cholesky_or_none(S)
-    if R is not None and condition_estimate(S, R) * tolerance**2 < 1:
+    # a direction of unit length rounds by at most the length of the rounding of all columns
+    coarsest = max(tolerance, float(np.linalg.norm(rounding / scale)))
+    if R is not None and condition_estimate(S, R) * coarsest**2 < 1:
         return _Cholesky(R, scale)
     values, V = linalg.eigh(S, driver="evd", check_finite=False)
     keep = slice(len(values) - symmetric_rank(values, tolerance), None)
-    return _Eigen(V[:, keep], np.sqrt(values[keep]), scale)
+    return _beyond_rounding(V[:, keep], np.sqrt(values[keep]), scale, rounding)
+
+
+def _beyond_rounding(basis: Matrix, spread: Vector, scale: Vector, rounding: Vector) -> Whitening:
+    """Return the whitening by those directions, the columns of ``basis``, that vary by more than their rounding."""
+    keep = spread > np.linalg.norm(basis * (rounding / scale)[:, None], axis=0)
+    return _Eigen(basis[:, keep], spread[keep], scale)

@@ -224,6 +224,12 @@ class Moments(Shown):
         """The relative singular value below which a direction counts as absent from the data."""
         return rank_tolerance(self.dtype, self.dim, from_scatter=self.dense is not None)
 
+    @property
+    def rounding(self) -> Vector:
+        """About how far (d,) the numbers of each column are rounded in rows of this dtype."""
+        rounded: Vector = float(np.finfo(self.dtype).eps) * np.abs(self.mean)
+        return rounded
+
     def least_spread(self) -> Vector:
         """Return the standard deviation (d,) up to which each column counts as constant.
 
@@ -237,7 +243,7 @@ class Moments(Shown):
         spread = float(np.sqrt(self.variance.max(initial=0.0)))
         eps = float(np.finfo(self.dtype).eps)
         beside = eps if self.dtype == "float64" else rank_tolerance(self.dtype, 1, from_scatter=False)
-        return np.maximum(eps * np.abs(self.mean), beside * spread)
+        return np.maximum(self.rounding, beside * spread)
 
     def hardly_varying(self, share: float = 0.0) -> str:
         """Return words that name the columns within `least_spread`, or within this ``share`` of the widest; or ""."""

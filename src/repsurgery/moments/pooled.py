@@ -58,8 +58,8 @@ def supported_alpha(m: Moments, pooled: Moments) -> float:
 def whitening(m: Moments) -> Whitening:
     """Return the whitening of the covariance of ``m``, without squaring a factor."""
     if m.factor is not None:
-        return whitening_of_factor(m.root(), m.rank_tolerance, m.least_spread())
-    return whitening_of(m.covariance, m.rank_tolerance, m.least_spread())
+        return whitening_of_factor(m.root(), m.rank_tolerance, m.least_spread(), m.rounding)
+    return whitening_of(m.covariance, m.rank_tolerance, m.least_spread(), m.rounding)
 
 
 def blend(m: Moments, other: Moments, pooled: Moments, alpha: float) -> Moments:

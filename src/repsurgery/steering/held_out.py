@@ -11,6 +11,7 @@ from repsurgery.affine import AffineMap
 from repsurgery.arrays import Label, Vector, check_groups, check_labels
 from repsurgery.certificates.certificate import Certificate, HeldOut
 from repsurgery.certificates.continuous import ContinuousCertificate, HeldOutColumns
+from repsurgery.certificates.shown import promised_gaps
 from repsurgery.certificates.unbiased import Sample, SquaredGaps, squared_columns, squared_gaps
 from repsurgery.errors import DataError, HeldOutWarning
 from repsurgery.linalg.whitening import Whitening
@@ -137,7 +138,7 @@ def warn_of_held_out(certificate: Certificate | ContinuousCertificate) -> None:
     """Warn where a gap that the method promises to close is wider on rows left out than without steering."""
     for gap, after, before in _wider(certificate):
         warnings.warn(
-            f"{certificate.method}: on rows left out of the fit, the gap between the {gap} is {after:.2g}, and "
+            f"{certificate.method}: on rows left out of the fit, the gap between {gap} is {after:.2g}, and "
             f"{before:.2g} without steering, so that the map does harm to new rows. Add rows, or choose a shrinkage "
             "such as 'pooled' or 'oas'.",
             HeldOutWarning,
@@ -151,15 +152,9 @@ def _wider(certificate: Certificate | ContinuousCertificate) -> list[tuple[str, 
         return []
     if isinstance(held_out, HeldOutColumns):
         pairs = zip(held_out.covariance_after, held_out.covariance_before, strict=True)
-        return [(f"rows and column {j}", a, b) for j, (a, b) in enumerate(pairs) if a > b]
+        return [(f"the rows and column {j}", a, b) for j, (a, b) in enumerate(pairs) if a > b]
     assert isinstance(certificate, Certificate)
-    promised = {"means": "mean_gap", "covariances": "covariance_gap"}
-    figures = [
-        (claim, getattr(held_out, name), getattr(held_out, f"{name}_before"))
-        for claim, name in promised.items()
-        if claim in certificate.claims
-    ]
-    return [(claim, after, before) for claim, after, before in figures if after > before]
+    return [(words, after, before) for words, before, after in promised_gaps(certificate) if after > before]
 
 
 def _units(rows: FitRows) -> NDArray[np.intp]:

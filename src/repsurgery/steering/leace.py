@@ -174,10 +174,10 @@ def whiten(m: Moments, s: Shrinkage) -> Whitening:
     """Return the whitening of the (shrunk) covariance of ``m``; factors are never squared."""
     if m.factor is not None and m.count < m.dim:
         if s == NO_SHRINKAGE:
-            return whitening_of_factor(m.root(), m.rank_tolerance, m.least_spread())
+            return whitening_of_factor(m.root(), m.rank_tolerance, m.least_spread(), m.rounding)
         span = m.range()
         return by_range(Range(span.basis, np.sqrt(s.keep * span.scale**2 + s.floor)))
-    return whitening_of(shrunk_covariance(m, s), m.rank_tolerance, m.least_spread())
+    return whitening_of(shrunk_covariance(m, s), m.rank_tolerance, m.least_spread(), m.rounding)
 
 
 def erasing_directions(gaps: Any, total: Moments, whitening: Whitening) -> tuple[Any, Any]:
