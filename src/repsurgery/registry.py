@@ -18,7 +18,7 @@ from repsurgery.errors import ParameterError, PluginWarning
 __all__ = ["Registry", "call_reading", "installed_plugins", "reads"]
 
 T = TypeVar("T")
-_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "gates", "scorers", "generators"))
+_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "candidates", "gates", "scorers", "generators"))
 
 
 class Registry(Generic[T]):
@@ -138,6 +138,10 @@ class Registry(Generic[T]):
             f"{self.noun} {name}": f"{_packages([plugin])} {file_digest(Path(file)) if file else ''}".strip()
             for plugin in plugins
         }
+
+    def packages(self) -> dict[str, str]:
+        """Return the packages of plugins by the name that they register; none is imported."""
+        return {name: _packages(plugins) for name, plugins in sorted(self._plugins().items())}
 
     def _read_until(self, name: object) -> None:
         """Import modules of the home until ``name`` is registered; None imports all of them."""

@@ -139,6 +139,8 @@ def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[
             f"{pair.mean_gap_before:.3g} to {pair.mean_gap:.2g} at strength 1."
             for pair in list(certificate.by_source.values())[-1:]
         ]
+    if candidate.scope == "all":
+        return ["The method certifies nothing; the effect above is what was measured of it."]
     return ["Behind a gate the map has no certificate of its own; the effect above is what was measured of it."]
 
 

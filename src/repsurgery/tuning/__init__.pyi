@@ -1,0 +1,2 @@
+from .candidates import Candidate as Candidate
+from .evidence import Evidence as Evidence
