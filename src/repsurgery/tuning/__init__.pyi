@@ -1,2 +1,1 @@
-from .candidates import Candidate as Candidate
 from .evidence import Evidence as Evidence
