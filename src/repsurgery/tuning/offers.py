@@ -69,10 +69,9 @@ def offers(evidence: Evidence, sites: Sequence[str], taken: Collection[str]) -> 
             continue
         try:
             new = [offer for site in sites for offer in _offers_at(plugin, function, evidence, site)]
-            for key in [(offer.candidate.site, offer.candidate.text) for offer in new]:
-                if key in names:
-                    raise _UnsuitableError(f"At {key[0]!r} it names a candidate {key[1]!r}, as another one is called.")
-                names.add(key)
+            if clash := sorted(names & {_key(offer) for offer in new}):
+                at, text = clash[0]
+                raise _UnsuitableError(f"At {at!r} it names a candidate {text!r}, as another one is called.")
         # a plug-in is foreign code: whatever it raises must not stop the search
         except (Exception, SystemExit) as error:
             text = str(error) if isinstance(error, _UnsuitableError) else f"It raised {type(error).__name__}: {error}"
@@ -83,6 +82,7 @@ def offers(evidence: Evidence, sites: Sequence[str], taken: Collection[str]) -> 
             )
             continue
         found += new
+        names |= {_key(offer) for offer in new}
     return found
 
 
@@ -114,6 +114,10 @@ def steers_everything(function: SteeringFunction) -> bool:
     """Return whether one map steers every vector."""
     one_map = len(function.maps) == 1 and not isinstance(function.gate, SoftGate)
     return one_map and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate))
+
+
+def _key(offer: Offer) -> tuple[str, str]:
+    return offer.candidate.site, offer.candidate.text
 
 
 def _offers_at(plugin: str, function: Any, evidence: Evidence, site: str) -> list[Offer]:

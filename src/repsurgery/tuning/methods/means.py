@@ -2,9 +2,8 @@
 
 import warnings
 
-import repsurgery as rs
 from repsurgery.errors import GainWarning
-from repsurgery.steering.base import BaseSteering
+from repsurgery.steering.base import build_method
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.candidates import CANDIDATES, Candidate, Method
 from repsurgery.tuning.evidence import Evidence
@@ -12,30 +11,30 @@ from repsurgery.tuning.evidence import Evidence
 __all__: list[str] = []
 
 
-def _mean(c: Candidate, evidence: Evidence) -> SteeringFunction:
-    return _fitted(rs.MeanMatching(source=evidence.source, target=evidence.target, gate="always"), c, evidence)
-
-
-def _mimic(c: Candidate, evidence: Evidence) -> SteeringFunction:
-    _, _, alpha = c.shrinkage.partition(" ")
-    est = rs.MiMiC(
+def _fitted(name: str, shrinkage: str, c: Candidate, evidence: Evidence) -> SteeringFunction:
+    kind, _, alpha = shrinkage.partition(" ")
+    estimator = build_method(
+        name,
         source=evidence.source,
         target=evidence.target,
-        gate="always",
-        shrinkage="pooled",
+        shrinkage=kind,
         alpha=float(alpha) if alpha else "auto",
     )
-    return _fitted(est, c, evidence)
-
-
-def _leace(c: Candidate, evidence: Evidence) -> SteeringFunction:
-    return _fitted(rs.LEACE(shrinkage="oas"), c, evidence)
-
-
-def _fitted(estimator: BaseSteering, c: Candidate, evidence: Evidence) -> SteeringFunction:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GainWarning)  # the gain is one of the reasons to drop a candidate
         return estimator.fit_moments(evidence.moments(c.fit, c.site)).steering_
+
+
+def _mean(c: Candidate, evidence: Evidence) -> SteeringFunction:
+    return _fitted("mean", "none", c, evidence)
+
+
+def _mimic(c: Candidate, evidence: Evidence) -> SteeringFunction:
+    return _fitted("mimic", c.shrinkage, c, evidence)
+
+
+def _leace(c: Candidate, evidence: Evidence) -> SteeringFunction:
+    return _fitted("leace", "oas", c, evidence)
 
 
 CANDIDATES.register("mean")(Method(_mean))
