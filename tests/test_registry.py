@@ -9,6 +9,7 @@ import pytest
 
 import repsurgery as rs
 from repsurgery.errors import FileFormatError, ParameterError, PluginWarning
+from repsurgery.experiments.toxicity import parse_configuration
 from repsurgery.gates.base import GATES
 from repsurgery.moments.shrinkage import SHRINKAGES, shrink
 from repsurgery.registry import Registry, call_reading, installed_plugins
@@ -16,6 +17,7 @@ from repsurgery.scorers.base import SCORERS, load_scorer
 from repsurgery.steering.base import METHODS
 from repsurgery.studies.fairness import make_spec
 from repsurgery.studies.fairness.spec import parse_method
+from repsurgery.workflows.fit import fit_table
 from tests.plugins import write_plugin
 from tests.strategies import make_concept
 
@@ -84,6 +86,22 @@ def test_each_estimator_states_its_claims():
         "mimic": ("means", "covariances", "neighbours"),
         "trace": ("means", "neighbours"),
     }
+
+
+def test_a_method_that_takes_no_rows_is_found_and_not_listed(tmp_path):
+    """What goes through all methods fits rows; who asks for one by name learns what it is fitted from."""
+    assert METHODS["natural"] is rs.NaturalSteering and "natural" in METHODS
+    assert METHODS.unlisted() == ["natural"] and not {"natural"} & {*METHODS, *METHODS.own()}
+    assert METHODS["natural"].fitted_from == "gradients"
+    assert {METHODS[name].fitted_from for name in METHODS} == {"rows"}
+    (tmp_path / "texts.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ParameterError, match=r"'natural' is fitted from gradients, .* With rows, choose one of bary"):
+        fit_table(tmp_path / "texts.csv", method="natural")
+    assert parse_method("natural") is None and parse_method("mean") == ("mean", None)
+    line = parse_configuration("natural-mean all fit=on-policy kl=0.1")
+    assert line.from_gradients and not parse_configuration("mean all").from_gradients
+    with pytest.raises(ParameterError, match="choose one of natural, natural-mean, barycenter, "):
+        parse_configuration("mean-mean all")
 
 
 def test_threads_find_every_name():

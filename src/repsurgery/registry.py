@@ -18,7 +18,7 @@ from repsurgery.errors import ParameterError, PluginWarning
 __all__ = ["Registry", "call_reading", "installed_plugins", "reads"]
 
 T = TypeVar("T")
-_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "gates", "scorers", "generators"))
+_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "candidates", "gates", "scorers", "generators"))
 
 
 class Registry(Generic[T]):
@@ -66,11 +66,15 @@ class Registry(Generic[T]):
         self.noun, self.home, self.group = noun, home, group
         self._needs, self._accepts = needs, accepts
         self._own: dict[str, T] = {}
+        self._unlisted: set[str] = set()
         self._unread: list[str] | None = None
         self._lock = threading.RLock()
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that registers an object under ``name``."""
+    def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
+        """Return a decorator that registers an object under ``name``.
+
+        One that is not listed is found by its name, and left out where all objects are gone through.
+        """
 
         def decorate(value: T) -> T:
             if _path(self._own.get(name, value)) != _path(value):
@@ -78,14 +82,21 @@ class Registry(Generic[T]):
                     f"{_path(value)} and {_path(self._own[name])} both register the {self.noun} {name!r}; rename one."
                 )
             self._own[name] = value
+            if not listed:
+                self._unlisted.add(name)
             return value
 
         return decorate
 
     def own(self) -> dict[str, T]:
-        """Return what this package registers, sorted by name."""
+        """Return what this package registers and lists, sorted by name."""
         self._read_until(None)
-        return dict(sorted(self._own.items()))
+        return {name: value for name, value in sorted(self._own.items()) if name not in self._unlisted}
+
+    def unlisted(self) -> list[str]:
+        """Return the names that are found and not listed, sorted."""
+        self._read_until(None)
+        return sorted(self._unlisted)
 
     def __getitem__(self, name: str) -> T:
         """Return the object called ``name``, or raise a `ParameterError`."""
@@ -119,7 +130,7 @@ class Registry(Generic[T]):
         own = self.own()
         yield from own
         for name, plugins in sorted(self._plugins().items()):
-            if name in own:
+            if name in self._own:
                 self._warn_of_shadowed(name, plugins)
             elif len(plugins) > 1:
                 _warn(f"The {self.noun} {name!r} is left out, because {_packages(plugins)} all register it.")
@@ -138,6 +149,10 @@ class Registry(Generic[T]):
             f"{self.noun} {name}": f"{_packages([plugin])} {file_digest(Path(file)) if file else ''}".strip()
             for plugin in plugins
         }
+
+    def packages(self) -> dict[str, str]:
+        """Return the packages of plugins by the name that they register; none is imported."""
+        return {name: _packages(plugins) for name, plugins in sorted(self._plugins().items())}
 
     def _read_until(self, name: object) -> None:
         """Import modules of the home until ``name`` is registered; None imports all of them."""

@@ -28,6 +28,7 @@ PATHS = (
     "repsurgery.report",
     "repsurgery.scorers",
     "repsurgery.sources",
+    "repsurgery.tuning",
 )
 RESULTS = ROOT / "experiments" / "results"
 

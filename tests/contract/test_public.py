@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import repsurgery as rs
-from repsurgery import baselines, classifiers, datasets, distributed, lm, metrics, scorers, sources
+from repsurgery import baselines, classifiers, datasets, distributed, lm, metrics, scorers, sources, tuning
 from tests.lm.test_import import BLOCKED
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +80,7 @@ ROOMS = {
     "metrics": metrics,
     "baselines": baselines,
     "classifiers": classifiers,
+    "tuning": tuning,
 }
 
 

@@ -10,7 +10,8 @@ from repsurgery.errors import DataError
 from repsurgery.price import Fisher
 from repsurgery.tuning.bench import priced
 from repsurgery.tuning.candidates import Candidate, canonical
-from repsurgery.tuning.forms import STEERED, fitted_function, form_of
+from repsurgery.tuning.forms import fitted_function, form_of
+from repsurgery.tuning.methods.gates import STEERED
 from repsurgery.tuning.race import Race
 from tests.tuning.tiny import SITES, labelled
 
@@ -225,7 +226,7 @@ def test_a_half_knows_nothing_of_the_other(evidence):
     swapped = replace(evidence, halves=(first, replace(second, moments=first.moments, gradients=first.gradients)))
     for method in ("mean", "natural", "natural-mean", "blend"):
         candidate = canonical(Candidate("final", method, "on-policy"))
-        ours, theirs = (fitted_function(candidate, one, halves=(0,)).digest() for one in (evidence, swapped))
+        ours, theirs = (fitted_function(candidate, one.half(0)).digest() for one in (evidence, swapped))
         assert ours == theirs
         both, other = (fitted_function(candidate, one).digest() for one in (evidence, swapped))
         assert both != other

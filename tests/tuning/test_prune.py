@@ -4,9 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import repsurgery as rs
 from repsurgery.price import Fisher
 from repsurgery.tuning.candidates import METHODS_OF_PAPER, Candidate, candidates
 from repsurgery.tuning.forms import MOST_GAIN, form_of
+from repsurgery.tuning.offers import Offer
 from repsurgery.tuning.prune import MOST_SLOPE_ERRORS, SAME, prune
 from tests.tuning.tiny import SITES
 
@@ -118,3 +120,22 @@ def test_the_methods_of_the_paper_are_compared_at_the_site_of_the_best(pruned):
     assert elsewhere == Candidate(other, "mean", "texts")
     # also where a closed form dropped them
     assert {form.candidate for form in pruned.paper} & {one.candidate for one in pruned.dropped}
+
+
+def test_what_nothing_is_known_of_is_measured_after_the_others(evidence, every):
+    rng, d = np.random.default_rng(0), evidence.fisher("final").dim
+    unknown = [
+        Offer(
+            Candidate("final", "acme", "evidence", text=f"shift {i}"),
+            rs.SteeringFunction({None: rs.Translation(rng.normal(size=d))}),
+        )
+        for i in range(4)
+    ]
+    alone, found = (prune(some, evidence, kl=0.1, most=2) for some in (every, [*every, *unknown]))
+    names = [form.candidate.name for form in found.forms]
+    assert names == [*(form.candidate.name for form in alone.forms), "shift 0", "shift 1"]
+    assert reason_of(found, unknown[3].candidate) == ("2 candidates come before it, of whose slope nothing is known.")
+    # with a slope they are ranked like every other candidate
+    known = [replace(one, half=lambda number, one=one: one.function) for one in unknown]
+    slopes = [form.slope for form in prune([*every, *known], evidence, kl=0.1, most=2).forms]
+    assert len(slopes) == 2 and None not in slopes

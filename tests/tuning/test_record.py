@@ -50,7 +50,8 @@ def test_predicted_prices_are_those_that_are_measured(searched, record):
     assert 1 / 1.3 < record["price"]["predicted_kl"] / record["price"]["kl"] < 1.3
     assert all(row["predicted_kl"] > 0 for row in measured)
     # the price grows with the square of the strength, in the prediction as in the measurement
-    chosen = [row for row in measured if row["name"].startswith(record["chosen"]["name"])]
+    own = record["chosen"]
+    chosen = [row for row in measured if row["name"].startswith(own["name"]) and row["scope"] == own["scope"]]
     (full, *others) = sorted(chosen, key=lambda row: -row["kl"])
     assert len(others) == 2
     for row in others:

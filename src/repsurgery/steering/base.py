@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import replace
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sklearn.utils import Tags
 
@@ -24,16 +24,20 @@ from repsurgery.steering.fitted import FittedSteering
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 from repsurgery.steering.held_out import held_out_gaps, warn_of_held_out
 
-__all__ = ["METHODS", "BaseSteering"]
+if TYPE_CHECKING:
+    from repsurgery.steering.natural import NaturalSteering
 
-METHODS: Registry[type["BaseSteering"]] = Registry(
+__all__ = ["METHODS", "BaseSteering", "build_method", "method_of_rows"]
+
+METHODS: Registry[type["BaseSteering"] | type["NaturalSteering"]] = Registry(
     "method",
     home="repsurgery.steering",
     group="repsurgery.methods",
     needs="a subclass of an estimator of repsurgery",
     accepts=lambda value: isinstance(value, type) and issubclass(value, BaseSteering),
 )
-"""The estimators by the names that commands and studies use. Each registers itself in its own file."""
+"""The estimators by the names that commands and studies use. Each registers itself in its own file. Those that are
+fitted from something else than rows and labels (``fitted_from``) are found by name and not listed."""
 
 
 class BaseSteering(FittedSteering):
@@ -44,6 +48,8 @@ class BaseSteering(FittedSteering):
 
     Attributes
     ----------
+    fitted_from : {"rows", "gradients"}
+        What `fit` takes.
     claims : tuple
         What the certificate states and `verify` tests: "means", "covariances", "variances", "neighbours".
     population : {"source", "all", "neutral"}
@@ -58,6 +64,7 @@ class BaseSteering(FittedSteering):
     __metadata_request__fit: ClassVar = {"concept": True, "groups": True}
     __metadata_request__partial_fit: ClassVar = {"concept": True, "groups": True}
 
+    fitted_from: ClassVar[Literal["rows", "gradients"]] = "rows"
     claims: ClassVar[tuple[Claim, ...]] = ()
     population: ClassVar[Population]
     study_shrinkage: ClassVar[str] = "none"
@@ -239,3 +246,43 @@ class BaseSteering(FittedSteering):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def build_method(
+    name: str,
+    *,
+    source: Label | None = None,
+    target: Label | None = None,
+    gate: Any = "always",
+    shrinkage: str | None = None,
+    ridge: float | None = None,
+    alpha: Alpha | None = None,
+) -> BaseSteering:
+    """Return an unfitted estimator by name, with those of these parameters that it takes.
+
+    Parameters
+    ----------
+    name : str
+        A name of `METHODS` that is fitted from rows.
+    source, target, gate
+        See the estimators.
+    shrinkage, ridge, alpha
+        None leaves the estimator's own.
+    """
+    estimator = method_of_rows(name)
+    numbers = {"shrinkage": shrinkage, "ridge": ridge, "alpha": alpha}
+    given = {"source": source, "target": target, "gate": gate}
+    given |= {name: value for name, value in numbers.items() if value is not None}
+    taken = estimator().get_params()
+    return estimator(**{name: value for name, value in given.items() if name in taken})
+
+
+def method_of_rows(name: str) -> type[BaseSteering]:
+    """Return the estimator called ``name``, or raise a `ParameterError` unless it is fitted from rows and labels."""
+    method = METHODS[name]
+    if not issubclass(method, BaseSteering):
+        raise ParameterError(
+            f"The method {name!r} is fitted from {method.fitted_from}, not from rows and labels: call fit of "
+            f"rs.{method.__name__}, or let tune choose it. With rows, choose one of {', '.join(METHODS)}."
+        )
+    return method

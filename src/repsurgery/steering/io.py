@@ -144,7 +144,7 @@ def _class_of(header: Mapping[str, Any]) -> type[BaseSteering]:
     name, module = header.get("estimator"), header.get("module")
     classes = METHODS.own().values() if module is None else (METHODS[method] for method in METHODS)
     for cls in classes:
-        if cls.__name__ == name and module in (None, cls.__module__):
+        if issubclass(cls, BaseSteering) and cls.__name__ == name and module in (None, cls.__module__):
             return cls
     if module is None:
         raise FileFormatError(f"The file holds an unknown estimator {name!r}; upgrade repsurgery.")

@@ -3,7 +3,7 @@
 import copy
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy import linalg
@@ -18,6 +18,7 @@ from repsurgery.linalg.spectrum import rank_tolerance
 from repsurgery.origin import Origin, finite_strength
 from repsurgery.price import Fisher
 from repsurgery.price.fisher import check_budget
+from repsurgery.steering.base import METHODS
 from repsurgery.steering.function import EVERYBODY, SteeringFunction
 from repsurgery.steering.shown import ShownEstimator
 
@@ -27,6 +28,7 @@ GRADIENTS = (1e-100, 1e100)
 """The largest entry of the gradients lies between these, so that squares of slopes neither vanish nor overflow."""
 
 
+@METHODS.register("natural", listed=False)
 class NaturalSteering(ShownEstimator):
     """The shift that lowers the expected credit most at a given price: δ ∝ −(F + λ tr(F)/d · I)⁻¹ g.
 
@@ -71,6 +73,8 @@ class NaturalSteering(ShownEstimator):
     >>> rs.NaturalSteering(kl=1.0, damping=0.0, folds=3).fit(G, fisher=F).map_.shift
     array([-0.5, -1. ])
     """
+
+    fitted_from: ClassVar[Literal["rows", "gradients"]] = "gradients"
 
     def __init__(
         self,

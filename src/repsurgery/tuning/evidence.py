@@ -1,7 +1,7 @@
 """What every candidate is fitted from, read once for all sites together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,28 @@ class Half:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evidence:
-    """The labelled texts by site, and both halves of what the model wrote.
+    """What a method that `tune` races is fitted from, at every site: labelled texts, and what the model wrote.
+
+    A method reads `source`, `target`, `sites`, `fits`, `moments`, `gradients`, `fisher` and `steps`. The search fits it
+    on all prompts, and on each `half` of them to judge it by the gradients of the other one.
 
     Attributes
     ----------
     source, target : str
+        The labels to steer from and to.
     texts : mapping of site to ClassMoments
         Empty without labelled texts.
     text_gradients : mapping of site to (pairs, d) array
-        Gradients of the mean log-likelihood of a token, of source texts less target texts, one row for each pair.
     halves : pair of Half
+        What the model wrote after each half of the writing prompts.
+    part : tuple of int
+        The halves whose moments and gradients are given.
+
+    Guarantees
+    ----------
+    A half knows no moments and no gradients of the other one (test_a_half_knows_nothing_of_the_other).
     """
 
     source: str
@@ -79,6 +89,46 @@ class Evidence:
     texts: Mapping[str, ClassMoments]
     text_gradients: Mapping[str, Matrix]
     halves: tuple[Half, Half]
+    part: tuple[int, ...] = (0, 1)
+
+    @classmethod
+    def of(
+        cls, X: Any, z: Any, *, source: str, target: str, site: str, gradients: Any = None, fisher: Fisher | None = None
+    ) -> "Evidence":
+        """Return evidence from vectors of your own, to try a method without a model and a search.
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+            The vectors; they serve as those of the texts and, every other one in each half, as the model's own steps.
+        z : (n,) labels
+            Of both ``source`` and ``target``, at least four each.
+        source, target, site : str
+        gradients : (m, d) array-like or None
+            One row for each prompt; every other one is in each half.
+        fisher : Fisher or None
+            None is the identity: half the squared length of a shift is its price.
+        """
+        rows, labels = np.asarray(X, dtype=np.float64), np.asarray(z)
+        metric = fisher or Fisher(len(rows), np.eye(rows.shape[1]))
+        # of each label, every other row
+        order = np.argsort(labels, kind="stable")
+        halves = [
+            Half(
+                {"on-policy": {site: ClassMoments.of(rows[part], labels[part])}},
+                {} if gradients is None else {site: np.asarray(gradients, dtype=np.float64)[i::2]},
+                {site: metric},
+                {site: metric},
+                {site: rows[part].astype(np.float32)},
+            )
+            for i, part in enumerate((order[::2], order[1::2]))
+        ]
+        return cls(source, target, {site: ClassMoments.of(rows, labels)}, {}, (halves[0], halves[1]))
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites that were read."""
+        return tuple(self.halves[0].steps)
 
     @property
     def fits(self) -> list[Fit]:
@@ -93,29 +143,57 @@ class Evidence:
         return all(len(half.gradients) for half in self.halves)
 
     def supports(self, candidate: Candidate) -> bool:
-        """Return whether there is everything that a candidate is fitted from."""
+        """Return whether there is everything that one of our own candidates is fitted from."""
         c = candidate
-        credited = c.is_natural and (c.fit != "texts" or c.method == "blend")
         gated = c.scope == "all" or "on-policy" in self.fits
-        return set(c.needs) <= set(self.fits) and gated and (self.has_gradients or not credited)
+        return c.needs <= set(self.fits) and gated and (self.has_gradients or not c.is_credited)
 
-    def moments(self, fit: str, site: str, *, halves: Sequence[int] = (0, 1)) -> ClassMoments:
-        """Return the class moments of a fit, of both halves or of one."""
+    def half(self, number: int) -> "Evidence":
+        """Return the evidence with moments and gradients of one half of the prompts alone, 0 or 1.
+
+        Labelled texts, Fisher matrices and steps stay those of all: they say nothing of the scores that the other half
+        judges by.
+        """
+        return replace(self, part=(number,))
+
+    def moments(self, fit: str, site: str) -> ClassMoments:
+        """Return the moments of source and target at ``site``.
+
+        Parameters
+        ----------
+        fit : {"texts", "on-policy", "steps"}
+            Of every token of the labelled texts; of every step of the model's own texts, labelled by the score of the
+            text; or of the same steps, each labelled by its own credit. `fits` says which there are.
+        site : str
+        """
+        if fit not in self.fits:
+            raise DataError(f"There are no moments of {fit!r} in this search; there are {', '.join(self.fits)}.")
         if fit == "texts":
             return self.texts[site]
-        first, *rest = (self.halves[i].moments[fit][site] for i in halves)
+        first, *rest = (self.halves[i].moments[fit][site] for i in self.part)
         return sum(rest, first)
 
-    def gradients(self, site: str, *, halves: Sequence[int] = (0, 1)) -> Matrix:
-        """Return the gradients of the score of the model's own texts, one row for each prompt."""
-        return np.concatenate([self.halves[i].gradients[site] for i in halves])
+    def gradients(self, site: str, *, fit: str = "on-policy") -> Matrix:
+        """Return gradients (n, d) of what is to fall, in a shift of the states; `has_gradients` says if there are any.
+
+        Parameters
+        ----------
+        site : str
+        fit : {"texts", "on-policy", "steps"}
+            "texts": of the mean log-likelihood of a token, of source texts less target texts, a row for each pair.
+            Otherwise of the score of the model's own texts, a row for each prompt.
+        """
+        parts = [self.text_gradients] if fit == "texts" else [self.halves[i].gradients for i in self.part]
+        if not all(site in part for part in parts):
+            raise DataError(f"There are no gradients of {fit!r} at {site!r} in this search; see has_gradients.")
+        return np.concatenate([part[site] for part in parts])
 
     def fisher(self, site: str) -> Fisher:
-        """Return the Fisher matrix of both halves."""
+        """Return the Fisher matrix of all prompts; prices are predicted by another one, along other texts."""
         return self.halves[0].fishers[site] + self.halves[1].fishers[site]
 
     def judge(self, site: str) -> Fisher:
-        """Return another Fisher matrix of both halves, along other continuations, for the prices of what was fitted."""
+        """Return the Fisher matrix along other texts, by which the search predicts the price of what was fitted."""
         return self.halves[0].judges[site] + self.halves[1].judges[site]
 
     @property
@@ -124,8 +202,12 @@ class Evidence:
         return [g for half in self.halves for g in half.apart]
 
     def steps(self, site: str) -> NDArray[np.float32]:
-        """Return states (n, d) of unsteered steps."""
+        """Return states (n, d) of unsteered steps of all prompts, on which steerings are priced."""
         return np.concatenate([half.steps[site] for half in self.halves])
+
+    def __repr__(self) -> str:
+        """Return labels, sites and fits."""
+        return f"Evidence({self.source!r} to {self.target!r} at {', '.join(self.sites)}; {', '.join(self.fits)})"
 
 
 def gather(

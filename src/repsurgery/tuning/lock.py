@@ -9,7 +9,7 @@ from typing import Any
 from repsurgery.checkpoint import digest, write_text
 from repsurgery.errors import DataError, FileFormatError, ParameterError
 from repsurgery.files import built_from
-from repsurgery.tuning.candidates import SPACE, Candidate
+from repsurgery.tuning.candidates import CANDIDATES, Candidate, space
 from repsurgery.tuning.plan import Plan
 
 __all__ = ["SCHEMA", "Lock", "candidate_of", "lock_path", "plan_of", "read_lock", "require_same", "write_lock"]
@@ -79,10 +79,16 @@ def candidate_of(lock: Lock) -> Candidate:
     """Return the candidate that a lock names."""
     with built_from("the candidate of the lock"):
         candidate = Candidate(**lock["candidate"])
-        unknown = [name for name, values in SPACE.items() if getattr(candidate, name) not in values]
+        choices = {"scope": space()["scope"]} if candidate.text else space()
+        unknown = [name for name, values in choices.items() if getattr(candidate, name) not in values]
         if unknown:
             raise ValueError(f"{unknown[0]} is {getattr(candidate, unknown[0])!r}")
-        return candidate
+    if candidate.text and candidate.method not in CANDIDATES:
+        raise ParameterError(
+            f"The lock names the candidate {candidate.text!r} of the plug-in {candidate.method!r} "
+            "(repsurgery.candidates), which is not installed. Install its package, or run tune without --lock."
+        )
+    return candidate
 
 
 def plan_of(lock: Lock) -> Plan:

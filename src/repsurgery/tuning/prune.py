@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from repsurgery.affine import Translation
 from repsurgery.errors import SurgeryError
 from repsurgery.tuning.candidates import METHODS_OF_PAPER, Candidate, Fit
 from repsurgery.tuning.evidence import Evidence
 from repsurgery.tuning.forms import MOST_GAIN, Form, form_of
+from repsurgery.tuning.offers import Offer, steers_everything
 
 __all__ = ["Dropped", "Pruned", "prune", "unfit"]
 
@@ -55,7 +57,7 @@ class Pruned:
 
 
 def prune(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[Candidate | Offer],
     evidence: Evidence,
     *,
     kl: float,
@@ -67,13 +69,15 @@ def prune(
     A candidate is dropped if it cannot be fitted; if its MiMiC map is that of mean matching, because the texts support
     no covariance of their own; if it stretches a direction too far; if its held-out slope shows no effect; if
     ``refused`` returns a reason; if a better candidate at its site has the same direction; or if enough candidates have
-    a steeper slope.
+    a steeper slope. Of a plug-in's candidate without a slope nothing is known; at most ``most`` such candidates are
+    measured after the others.
     """
     forms: list[Form] = []
     dropped: list[Dropped] = []
-    for candidate in candidates:
+    for one in candidates:
+        candidate = one.candidate if isinstance(one, Offer) else one
         try:
-            form = form_of(candidate, evidence)
+            form = form_of(one, evidence)
         except SurgeryError as error:
             dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             continue
@@ -88,8 +92,9 @@ def prune(
         twin = next((one for one in kept if _same(one, form, evidence)), None)
         if twin is not None:
             dropped.append(Dropped(form.candidate, f"Its direction is that of {twin.candidate.name}.", form))
-        elif len(kept) >= most:
-            dropped.append(Dropped(form.candidate, f"{most} candidates have a steeper slope.", form))
+        elif sum(_is_unknown(one) == _is_unknown(form) for one in kept) >= most:
+            better = "come before it, of whose slope nothing is known" if _is_unknown(form) else "have a steeper slope"
+            dropped.append(Dropped(form.candidate, f"{most} candidates {better}.", form))
         else:
             kept.append(form)
     return Pruned(kept, dropped, _paper(kept, forms, dropped))
@@ -107,11 +112,20 @@ def unfit(form: Form, kl: float) -> str:
     return ""
 
 
+def _is_unknown(form: Form) -> bool:
+    """Return whether nothing is known of the effect of a plug-in's candidate."""
+    return form.slope is None and bool(form.candidate.text)
+
+
+def _is_shift(form: Form) -> bool:
+    return steers_everything(form.function) and all(isinstance(m, Translation) for m in form.function.maps.values())
+
+
 def _same(one: Form, other: Form, evidence: Evidence) -> bool:
-    a, b = one.candidate, other.candidate
-    if a.site != b.site or "mimic" in (a.method, b.method) or "leace" in (a.method, b.method):
+    site = one.candidate.site
+    if site != other.candidate.site or not (_is_shift(one) and _is_shift(other)):
         return False
-    F, X = evidence.fisher(a.site).matrix, evidence.steps(a.site)
+    F, X = evidence.fisher(site).matrix, evidence.steps(site)
     u, v = one.direction(X), other.direction(X)
     return float(u @ F @ v) > SAME * math.sqrt(float(u @ F @ u) * float(v @ F @ v))
 

@@ -11,7 +11,7 @@ import numpy as np
 from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed, effect_of
-from repsurgery.tuning.candidates import SPACE, Candidate, canonical
+from repsurgery.tuning.candidates import Candidate, canonical, space
 from repsurgery.tuning.forms import Form
 
 __all__ = ["Race", "Raced"]
@@ -175,14 +175,16 @@ class Race:
                 yield one
 
     def _ask(self, candidate: Candidate) -> Any:
+        if candidate.text:
+            return self._study.ask()  # a plug-in's candidate has no settings for the sampler to learn from
         self._study.enqueue_trial({name: getattr(candidate, name) for name in self._distributions})
         return self._study.ask(self._distributions)
 
     @property
     def _distributions(self) -> dict[str, Any]:
         optuna = _optuna()
-        space = {"site": list(self.sites), **SPACE}
-        return {name: optuna.distributions.CategoricalDistribution(values) for name, values in space.items()}
+        choices = {"site": list(self.sites), **space()}
+        return {name: optuna.distributions.CategoricalDistribution(values) for name, values in choices.items()}
 
 
 def _optuna() -> Any:

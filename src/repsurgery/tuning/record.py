@@ -114,13 +114,13 @@ def record_of(
 def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[str]:
     """Return what the certificate of a steering function says, in sentences."""
     certificate = function.certificate
-    if isinstance(certificate, EffectCertificate) and candidate.fit == "texts" and candidate.method != "blend":
+    if isinstance(certificate, EffectCertificate) and candidate.needs == {"texts"}:
         return [
             f"Along the shift the log-likelihood of a token of source texts changes, relative to target texts, by "
             f"{certificate.held_out_slope:+.2f} nats (standard error {certificate.held_out_error:.2f}) per square root "
             f"of a nat, on {certificate.prompts} pairs of texts; no pair took part in the natural shift it judges."
         ]
-    if isinstance(certificate, EffectCertificate) and certificate.added_shift and candidate.method != "blend":
+    if isinstance(certificate, EffectCertificate) and certificate.added_shift and len(candidate.needs) == 1:
         return [
             f"Along the shift the score changes by {certificate.held_out_slope:+.2f} (standard error "
             f"{certificate.held_out_error:.2f}) per square root of a nat, by gradients of {certificate.prompts} "
@@ -139,6 +139,8 @@ def certificate_words(function: SteeringFunction, candidate: Candidate) -> list[
             f"{pair.mean_gap_before:.3g} to {pair.mean_gap:.2g} at strength 1."
             for pair in list(certificate.by_source.values())[-1:]
         ]
+    if candidate.scope == "all":
+        return ["The method certifies nothing; the effect above is what was measured of it."]
     return ["Behind a gate the map has no certificate of its own; the effect above is what was measured of it."]
 
 

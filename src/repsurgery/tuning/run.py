@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def _lock(
         **{"scorer": r.scorer if isinstance(r.scorer, str) else None, "judge": search.judges.judge.digest},
         **{"labeller": search.judges.labeller.digest, "measure": search.bench.measure},
         **{"plan": r.plan.to_dict(), "sites": list(search.sites), "seed": r.seed},
-        **{"kl": r.budget.kl, "wikitext": r.budget.wikitext, "candidate": asdict(best.form.candidate)},
+        **{"kl": r.budget.kl, "wikitext": r.budget.wikitext, "candidate": best.form.candidate.to_dict()},
         **{"strength": confirmed.placed.strength, "digest": best.form.function.digest()},
         **({} if r.dtype is None else {"dtype": r.dtype}),
         "outcome": outcome_of(search, confirmed).to_dict(),

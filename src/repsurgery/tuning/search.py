@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from repsurgery.errors import DataError, SurgeryError
 from repsurgery.lm.fold.targets import TargetName
 from repsurgery.lm.twins import Twin
+from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.bench import Bench
-from repsurgery.tuning.candidates import Candidate, Scope, candidates
+from repsurgery.tuning.candidates import Candidate, candidates, gatings, methods
 from repsurgery.tuning.confirm import Confirmed, confirm
 from repsurgery.tuning.evidence import Evidence, gather
 from repsurgery.tuning.exports import refusal
 from repsurgery.tuning.forms import Form, form_of
 from repsurgery.tuning.judges import Judges
+from repsurgery.tuning.offers import Offer, offers, steers_everything
 from repsurgery.tuning.plan import Budget
 from repsurgery.tuning.prompts import PromptSplit
 from repsurgery.tuning.prune import Dropped, Pruned, prune, unfit
@@ -102,7 +104,11 @@ class Search:
     def choose(self) -> Raced:
         """Drop candidates by closed forms, race the others, and return the best one."""
         with self.step("predicting effects and prices"):
-            every = list(filter(self.evidence.supports, candidates(self.sites, self.evidence.fits)))
+            own = list(filter(self.evidence.supports, candidates(self.sites, self.evidence.fits)))
+            every: list[Candidate | Offer] = [
+                *own,
+                *offers(self.evidence, self.sites, [candidate.name for candidate in own]),
+            ]
             self.pruned = prune(
                 every, self.evidence, kl=self.budget.kl, most=self.bench.plan.raced, refused=self._refused
             )
@@ -146,8 +152,8 @@ class Search:
 
     def _run_more(self, best: Raced) -> None:
         """Try gates behind the best candidate, the methods of the paper, and what the sampler proposes."""
-        scopes: tuple[Scope, ...] = ("soft", "gate") if self.bench.plan.gates else ()
-        gated = [self._gated(best.form.candidate, scope) for scope in scopes]
+        scopes = reversed(gatings()) if self.bench.plan.gates else ()
+        gated = [self._gated(best.form, scope) for scope in scopes]
         paper = [form for form in self.pruned.paper if self.bench.plan.compared and not self._refused(form)]
         for form in (*gated, *paper):
             if form is not None and not self._time_is_up():
@@ -166,14 +172,14 @@ class Search:
             if form is not None:
                 self._run(form, f"proposal {number + 1}")
 
-    def _gated(self, candidate: Candidate, scope: Scope) -> Form | None:
-        gated = replace(candidate, scope=scope)
-        possible = candidate.method != "leace" and self.evidence.supports(gated)
-        return self._formed(gated) if possible else None
+    def _gated(self, form: Form, scope: str) -> Form | None:
+        gated = replace(form.candidate, scope=scope)
+        allowed = steers_everything(form.function) if gated.text else methods()[gated.method].gated
+        return self._formed(gated, form.function) if allowed and self.evidence.supports(gated) else None
 
-    def _formed(self, candidate: Candidate) -> Form | None:
+    def _formed(self, candidate: Candidate, plain: SteeringFunction | None = None) -> Form | None:
         try:
-            form = form_of(candidate, self.evidence)
+            form = form_of(candidate, self.evidence, plain)
         except SurgeryError as error:
             self.pruned.dropped.append(Dropped(candidate, f"It cannot be fitted: {error}"))
             return None

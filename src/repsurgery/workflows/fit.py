@@ -19,7 +19,7 @@ from repsurgery.lm.steer.positions import Positions
 from repsurgery.moments.by_class import to_contents
 from repsurgery.moments.shrinkage import check_shrinkage
 from repsurgery.origin import IN_CHAT
-from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.base import BaseSteering, method_of_rows
 from repsurgery.steering.held_out import usual_folds
 from repsurgery.workflows.held_out import HeldOut, TextReader, measure, split
 from repsurgery.workflows.prompts import read_texts
@@ -232,7 +232,7 @@ def _as_label(name: str, value: Any, by_name: Mapping[str, Label]) -> Any:
 
 def make_estimator(method: str, params: Mapping[str, Any]) -> BaseSteering:
     """Return an unfitted estimator by name, or raise an error that lists the parameters it takes."""
-    estimator = METHODS[method]
+    estimator = method_of_rows(method)
     known = estimator().get_params()
     unknown = [name for name in params if name not in known]
     if unknown:

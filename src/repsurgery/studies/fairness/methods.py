@@ -14,7 +14,7 @@ from repsurgery.arrays import Vector, row_blocks
 from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.errors import ParameterError
 from repsurgery.gates import Gate
-from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.base import METHODS, BaseSteering, build_method, method_of_rows
 from repsurgery.studies.fairness.rows import Part, StudyRows
 from repsurgery.studies.fairness.spec import StudySpec, parse_method, strength_of
 
@@ -89,10 +89,8 @@ def _estimator(spec: StudySpec, method: str, gate: Gate) -> BaseSteering:
     parsed = parse_method(method)
     if parsed is None:
         raise ParameterError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
-    estimator, shrinkage = METHODS[parsed[0]], parsed[1]
-    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
-    params["shrinkage"] = shrinkage or estimator.study_shrinkage
-    return estimator(**{name: params[name] for name in estimator().get_params() if name in params})
+    name, shrinkage = parsed[0], parsed[1] or method_of_rows(parsed[0]).study_shrinkage
+    return build_method(name, source=spec.source, target=spec.target, gate=gate, shrinkage=shrinkage, ridge=spec.ridge)
 
 
 def _apply(steering: rs.SteeringFunction, X: NDArray[Any], concept: NDArray[Any], path: Path) -> NDArray[Any]:

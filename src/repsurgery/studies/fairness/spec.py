@@ -226,9 +226,13 @@ def parse_method(name: str) -> tuple[str, str | None] | None:
     pairs = [(name.removesuffix(f"-{ending}"), ending) for ending in endings]
     # names of this package come first: a plugin called "mimic-oas" does not replace MiMiC with OAS
     known = [pair for pair in pairs if pair[0] in METHODS.own()]
-    if name in METHODS and not known:
+    if _takes_rows(name) and not known:
         return name, None
-    return next((pair for pair in known or pairs if pair[0] in METHODS), None)
+    return next((pair for pair in known or pairs if _takes_rows(pair[0])), None)
+
+
+def _takes_rows(name: str) -> bool:
+    return name in METHODS and name not in METHODS.unlisted()
 
 
 def strength_of(method: str) -> float:

@@ -9,7 +9,7 @@ from repsurgery.errors import ParameterError
 from repsurgery.gates.base import GATES
 from repsurgery.moments.shrinkage import SHRINKAGES, Alpha, check_shrinkage, parse_alpha
 from repsurgery.registry import Registry, reads
-from repsurgery.steering.base import METHODS
+from repsurgery.steering.base import METHODS, method_of_rows
 from repsurgery.studies.toxicity.generators import GENERATORS, GeneratorLine, parse_generator_line
 from repsurgery.studies.toxicity.tuned import TUNED, TunedLine, parse_tuned_line
 
@@ -18,8 +18,8 @@ __all__ = ["Configuration", "Line", "needed_sites", "parse_configuration", "pars
 Scope = Literal["selective", "all"]
 Fit = Literal["last", "tokens", "on-policy"]
 Credit = Literal["text", "step"]
-NATURAL = ("natural", "natural-mean")
-"""Methods that `rs.NaturalSteering` fits, from credits and a Fisher matrix instead of moments."""
+WITH_MEANS = "-mean"
+"""The end of the name of a method that is fitted from gradients, to which the difference of the means is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Configuration:
     Attributes
     ----------
     method : str
-        A name of `METHODS`; or "natural", the shift with the greatest effect per KL divergence; or "natural-mean", the
-        sum of that shift and of the difference of the on-policy means, at equal price.
+        A name of `METHODS`, such as "natural", the shift with the greatest effect per KL divergence; or "natural-mean",
+        the sum of that shift and of the difference of the on-policy means, at equal price.
     scope : {"selective", "all"}
         Steer only the vectors that the gate classifies as toxic, or every vector.
     fit : {"last", "tokens", "on-policy"}
@@ -86,6 +86,11 @@ class Configuration:
         return " ".join([self.method, self.scope, *(f"{name}={_word(value)}" for name, value in values.items())])
 
     @property
+    def from_gradients(self) -> bool:
+        """Whether it is fitted from credits and a Fisher matrix instead of moments."""
+        return _from_gradients(self.method)
+
+    @property
     def choices(self) -> dict[str, Any]:
         """Every option by name, as it stands in a record."""
         return asdict(self)
@@ -113,7 +118,7 @@ def _require_known(words: str) -> None:
     A steering has its scope there.
     """
     first, *others = words.split() or [""]
-    if not first or first in METHODS or first in NATURAL:
+    if not first or first in METHODS or _from_gradients(first):
         return
     near = get_close_matches(first.lower(), [*GENERATORS, TUNED], n=1, cutoff=0.75)
     if near:
@@ -143,14 +148,20 @@ def parse_configuration(words: str) -> Configuration:
         if values.get(name, allowed[0]) not in allowed:
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {', '.join(allowed)}.")
     for name, (registry, extra) in _REGISTRIES.items():
-        if name not in values or values[name] in extra:
+        if name not in values or values[name] in extra or (name == "method" and _from_gradients(values[name])):
             continue
         if values[name] not in registry:
-            choices = ", ".join((*extra, *registry)) + (_others() if name == "method" else "")
+            more = [n for one in registry.unlisted() for n in (one, f"{one}{WITH_MEANS}")]
+            choices = ", ".join((*more, *extra, *registry)) + (_others() if name == "method" else "")
             raise ParameterError(f"{words!r} has {name} {values[name]!r}; choose one of {choices}.")
         registry[values[name]]  # a plugin that cannot be imported raises here, before the study starts
     _require_meaning(words, values)
     return Configuration(**values)
+
+
+def _from_gradients(method: str) -> bool:
+    name = method.removesuffix(WITH_MEANS)
+    return name in METHODS.unlisted() and METHODS[name].fitted_from == "gradients"
 
 
 def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
@@ -165,7 +176,7 @@ def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
     if "kl" in values and "strength" in values:
         raise ParameterError(f"{words!r} states a strength and a price (kl); leave one of them out.")
     on_policy = values.get("fit") == "on-policy"
-    if values["method"] in NATURAL:
+    if _from_gradients(values["method"]):
         if not on_policy or values["scope"] != "all" or {"shrinkage", "alpha", "credit"} & values.keys():
             raise ParameterError(
                 f"{words!r}: {values['method']} is a shift for all vectors with credit for each step. Write "
@@ -177,18 +188,19 @@ def _require_meaning(words: str, values: Mapping[str, Any]) -> None:
         _require_shrinkage(words, values)
     if not on_policy and {"rounds", "credit"} & values.keys():
         raise ParameterError(f"{words!r} has an option of on-policy fits (rounds, credit). Add fit=on-policy.")
-    if values.get("rounds", 1) > 1 and (values["scope"] != "all" or values["method"] in NATURAL):
+    if values.get("rounds", 1) > 1 and (values["scope"] != "all" or _from_gradients(values["method"])):
         raise ParameterError(f"{words!r} has several rounds; they need a method with a map for all vectors.")
 
 
 def _require_shrinkage(words: str, values: Mapping[str, Any]) -> None:
     name = values.get("shrinkage", "preset")
-    shrinkage = METHODS[values["method"]].study_shrinkage if name == "preset" else name
+    method = method_of_rows(values["method"])
+    shrinkage = method.study_shrinkage if name == "preset" else name
     try:
         check_shrinkage(shrinkage, 0.0, values.get("alpha", "auto"))
     except ParameterError as error:
         raise ParameterError(f"{words!r}: {error}") from error
-    if "alpha" in reads(SHRINKAGES[shrinkage]) and "alpha" not in METHODS[values["method"]]().get_params():
+    if "alpha" in reads(SHRINKAGES[shrinkage]) and "alpha" not in method().get_params():
         raise ParameterError(
             f"{words!r} has shrinkage {name!r}, which draws the covariances of two classes together; the method "
             f"{values['method']!r} does not have such a pair. Choose another shrinkage."
@@ -209,7 +221,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(Configuration).items() if get_origin(hint) is Literal
 }
 _REGISTRIES: Mapping[str, tuple[Registry[Any], tuple[str, ...]]] = {
-    "method": (METHODS, NATURAL),
+    "method": (METHODS, ()),
     "gate": (GATES, ("calibrated", "soft")),
     "shrinkage": (SHRINKAGES, ("preset",)),
 }

@@ -20,9 +20,9 @@ from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
 from repsurgery.registry import reads
-from repsurgery.steering.base import METHODS, BaseSteering
+from repsurgery.steering.base import METHODS, BaseSteering, build_method, method_of_rows
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.studies.toxicity.configuration import NATURAL, Configuration
+from repsurgery.studies.toxicity.configuration import WITH_MEANS, Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
 from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.tuned import TunedLine
@@ -63,8 +63,8 @@ def fit_configuration(
     behind a soft gate, nor for a composition of several rounds.
     """
     c = configuration
-    if c.method in NATURAL:
-        return _fit_natural(c, vectors, spec, folder)
+    if c.from_gradients:
+        return _fit_gradients(c, vectors, spec, folder)
     data = _data(c, vectors) if last_round is None else last_round.steps
     gate = _gate(c, data, vectors, spec)
     # a probe that separates the classes takes the logarithm of 0; gains are among the facts, for `gain_notes`
@@ -89,15 +89,17 @@ def fit_configuration(
     return Fitted(c, steering, est.certificate_ if claims else None, held_out, verdict, {**facts, **price})
 
 
-def _fit_natural(c: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
+def _fit_gradients(c: Configuration, vectors: Vectors, spec: ToxicitySpec, folder: Path) -> Fitted:
     G, price = vectors.gradients[c.site], vectors.prices[c.site]
     shift = None
-    if c.method == "natural-mean":
+    if c.method.endswith(WITH_MEANS):
         data = _data(c, vectors)
         assert isinstance(data, Labelled)
         means = [data.X[data.z == label].mean(axis=0, dtype=np.float64) for label in (spec.source, spec.target)]
         shift = means[1] - means[0]
-    est = rs.NaturalSteering(kl=c.kl, with_shift=shift).fit(G, fisher=price.fisher)
+    method = METHODS[c.method.removesuffix(WITH_MEANS)]
+    assert issubclass(method, rs.NaturalSteering)
+    est = method(kl=c.kl, with_shift=shift).fit(G, fisher=price.fisher)
     arrays = {"G": G, "F": price.fisher.matrix} | ({} if shift is None else {"shift": shift})
     steering, facts = _placed(est.steering_, c, arrays, vectors, spec, folder)
     facts |= {"effect": est.certificate_.to_dict(), "policy_prompts": spec.policy_prompts}
@@ -137,11 +139,15 @@ def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
 
 
 def _estimator(c: Configuration, spec: ToxicitySpec, gate: Gate | str) -> BaseSteering:
-    method = METHODS[c.method]
-    params: dict[str, Any] = {"source": spec.source, "target": spec.target, "gate": gate, "ridge": spec.ridge}
-    params["alpha"] = c.alpha
-    params["shrinkage"] = method.study_shrinkage if c.shrinkage == "preset" else c.shrinkage
-    return method(**{name: params[name] for name in method().get_params() if name in params})
+    return build_method(
+        c.method,
+        source=spec.source,
+        target=spec.target,
+        gate=gate,
+        shrinkage=method_of_rows(c.method).study_shrinkage if c.shrinkage == "preset" else c.shrinkage,
+        ridge=spec.ridge,
+        alpha=c.alpha,
+    )
 
 
 def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spec: ToxicitySpec) -> Gate | str:

@@ -12,7 +12,7 @@ from repsurgery.progress import progress_bar
 from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.collateral import NEUTRAL, divergences, document_perplexities, own_divergences
-from repsurgery.studies.toxicity.configuration import NATURAL, Configuration, needed_sites
+from repsurgery.studies.toxicity.configuration import Configuration, needed_sites
 from repsurgery.studies.toxicity.cost import Spent, measured_rows, trained
 from repsurgery.studies.toxicity.data import StudyTexts
 from repsurgery.studies.toxicity.generators import GeneratorContext, GeneratorLine, TextGenerator
@@ -110,7 +110,7 @@ class Study:
             vectors.steps[site] = read_labelled(context, policy, self.labeller, site, credit="step")
         if any(c.kl for c in here):
             vectors.prices[site] = read_price(context, policy.generations, site)
-        if any(c.method in NATURAL for c in here):
+        if any(c.from_gradients for c in here):
             vectors.gradients[site] = read_gradients(context, policy, self.labeller, site)
 
     def fitted(self, vectors: Vectors) -> dict[str, Fitted]:

@@ -22,6 +22,7 @@ from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.steerings import Fitted, at_strength, stored_function
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.bench import Bench
+from repsurgery.tuning.candidates import CANDIDATES
 from repsurgery.tuning.inputs import choose_sites
 from repsurgery.tuning.judges import judges_of
 from repsurgery.tuning.plan import Budget
@@ -133,6 +134,7 @@ def _identity(line: TunedLine, context: GeneratorContext, search: Search) -> dic
         **{"plan": bench.plan.to_dict(), "sites": search.sites, "seed": bench.seed},
         **{"labels": [search.source, search.target], "version": rs.__version__},
         "documents": None if bench.documents is None else bench.documents.digest,
+        **({"raced": packages} if (packages := CANDIDATES.packages()) else {}),
     }
 
 

@@ -136,7 +136,8 @@ def _effect_column(record: Row) -> Column[Row]:
 
 
 def _candidate_name(candidate: Row) -> str:
-    name, shrinkage = _text(candidate.get("name")), candidate.get("shrinkage")
+    name, shrinkage, site = _text(candidate.get("name")), candidate.get("shrinkage"), candidate.get("site")
+    name = name if site in (None, "") or str(site) in name else f"{name}, at {site}"  # plug-ins name candidates freely
     return name if shrinkage in (None, "", "none") or shrinkage in name else f"{name}, {shrinkage} shrinkage"
 
 

@@ -1,0 +1,1 @@
+from .evidence import Evidence as Evidence
