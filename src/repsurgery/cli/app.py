@@ -76,6 +76,9 @@ class Verbs(TyperGroup):
             single.command(cmd_name, cls=Verb, context_settings=settings)(spoken(getattr(module, name)))
             command: Any = get_command(single)
             command.other_names = getattr(module, "OTHER_NAMES", {})
+            for name, names in getattr(module, "CHOICES", {}).items():
+                (param,) = (param for param in command.params if param.name == name)
+                param.metavar = f"[{'|'.join(names())}]"
             self.commands[cmd_name] = command
         return self.commands.get(cmd_name)
 

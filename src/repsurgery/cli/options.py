@@ -5,8 +5,17 @@ from typing import Annotated, Literal
 import repsurgery
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
+from repsurgery.exporters import EXPORTERS
 
-__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Scale", "Version"]
+__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Scale", "Version", "export_name"]
+
+
+def export_name(name: str | None) -> str | None:
+    """Return the name of an export that there is."""
+    names = EXPORTERS.names()
+    if name is not None and name not in names:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, names))}.")
+    return name
 
 
 def _device(name: str | None) -> str | None:
