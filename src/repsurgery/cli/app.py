@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,14 +27,15 @@ __all__ = ["PANELS", "VERBS", "app"]
 PANELS = {
     "Start here": ("demo", "doctor"),
     "Choose and fit a steering": ("tune", "fit"),
-    "Use a steering": ("zoo", "generate", "apply", "serve", "export", "fold", "push"),
+    "Use a steering": ("zoo", "generate", "apply", "serve", "export", "import", "fold", "push"),
     "Look at what there is": ("inspect", "guarantees", "report"),
     "Studies of the paper": ("reproduce", "rivals", "lm-eval", "train-scorer", "compare-scorers"),
     "More data than one machine holds": ("moments", "merge", "plan"),
 }
 """The verbs by task, in the order in which the help shows them."""
 VERBS = tuple(verb for verbs in PANELS.values() for verb in verbs)
-"""The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help."""
+"""The verb ``a-b`` is the function ``a_b`` of the module ``repsurgery.cli.a_b``, whose docstring is its help; a verb
+that Python uses for itself has an underscore at the end: ``import_``."""
 
 HELP = """Steer and erase concepts in language models with optimal affine maps, and measure what they do.
 
@@ -69,7 +71,7 @@ class Verbs(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a verb, imported now; None where there is no such verb."""
         if cmd_name in VERBS and self.commands[cmd_name] is None:
-            name = cmd_name.replace("-", "_")
+            name = _module(cmd_name)
             module = import_module(f"repsurgery.cli.{name}")
             single = typer.Typer(add_completion=False)
             settings = getattr(module, "SETTINGS", None)
@@ -153,8 +155,12 @@ def _usage_errors(form: Form) -> Iterator[None]:
         raise
 
 
+def _module(verb: str) -> str:
+    return f"{verb.replace('-', '_')}{'_' * iskeyword(verb)}"
+
+
 def _help_in_source(verb: str) -> str | None:
-    name = verb.replace("-", "_")
+    name = _module(verb)
     tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
     (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     return ast.get_docstring(function)
