@@ -27,7 +27,7 @@ from repsurgery.lm.steer.positions import Positions
 from repsurgery.outputs import check_new_file, check_new_folder
 from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.loading import adapter_code, adapter_facts, control_vector_code, folder_code
-from repsurgery.workflows.steerings import Opened, recognised
+from repsurgery.workflows.steerings import SteeringFile, recognised
 
 __all__ = ["Exported", "export_steering"]
 
@@ -59,7 +59,7 @@ class Exported:
 
 
 def export_steering(
-    opened: Opened,
+    opened: SteeringFile,
     out: str | os.PathLike[str],
     *,
     to: TargetName,
@@ -76,7 +76,7 @@ def export_steering(
 
     Parameters
     ----------
-    opened : Opened
+    opened : SteeringFile
         See `open_steering`.
     out : path
         A new or empty folder, or for "gguf" a new file.
@@ -112,13 +112,13 @@ def export_steering(
     _check_options(to, custom_code=custom_code, rank=rank)
     opened.warn_about_strength()
     target = check_new_file(out) if to == "gguf" else check_new_folder(out)
-    check_places(model, [(opened.site, opened.function.dim)])
+    check_places(model, [(opened.placement.site, opened.placement.function.dim)])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)
     known = opened if other_model else _of_this_model(opened, network)
     # other sites and models are warned of here, once: the map that is written has no origin
-    (at,) = placements(network, {known.site: known.function}, strength=None, positions=None, caller="export")
+    (at,) = placements(network, known.placement, strength=None, positions=None, caller="export")
     _check_positions(at.positions, allowed=every_vector or every_position)
-    m = _one_map(_without_gate(at.steering) if every_vector else at.steering, at.strength)
+    m = _one_map(_without_gate(at.function) if every_vector else at.function, at.strength)
     _require_held(network, m, at.site, to, custom_code=custom_code, rank=rank)
     match to:
         case "folder":
@@ -150,7 +150,7 @@ def _check_options(to: TargetName, *, custom_code: bool, rank: int | None) -> No
         gguf_package()
 
 
-def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
+def _of_this_model(opened: SteeringFile, network: nn.Module) -> SteeringFile:
     """Return the steering as recognised; raise where it was fitted on other weights or another configuration."""
     advice = "Add --other-model to export it all the same."
     try:
@@ -159,7 +159,7 @@ def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
             (known,) = recognised([opened], network)
     except OriginWarning as warning:
         raise ParameterError(f"{warning} {advice}") from warning
-    configuration = known.function.origin.configuration
+    configuration = known.placement.function.origin.configuration
     if configuration is not None and architecture(network) not in (None, configuration):
         raise ParameterError(
             "This steering was fitted on a model of another configuration, so its maps may be meaningless in this one. "

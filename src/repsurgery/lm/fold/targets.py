@@ -14,8 +14,7 @@ from repsurgery.lm.fold.gguf import control_vector, is_translation
 from repsurgery.lm.fold.lora import place_of_constant
 from repsurgery.lm.fold.lora_factors import constant_of, lora_point, low_rank
 from repsurgery.lm.fold.weights import is_tied
-from repsurgery.lm.steer.placing import placements
-from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.lm.steer.placing import only_placement
 
 __all__ = ["TARGETS", "ExportTarget", "TargetName", "export_targets", "nearest_targets"]
 
@@ -62,7 +61,7 @@ def export_targets(
     Parameters
     ----------
     model : nn.Module
-    steering : AffineMap, SteeringFunction or fitted estimator
+    steering : AffineMap, SteeringFunction, fitted estimator or placements
     site, strength, scale
         As for `fold`.
 
@@ -81,14 +80,12 @@ def export_targets(
     A target is refused here where its writer refuses it, and holds what it writes
     (test_the_targets_are_those_that_write_and_agree).
     """
-    as_steering(steering, caller="export_targets")
-    sites = steering if site is None else {site: steering}
-    (at,) = placements(model, sites, strength=strength, scale=scale, positions=None, caller="export_targets")
+    at = only_placement(model, steering, site, strength, scale, caller="export_targets")
     try:
         require_plain(model)
         if at.positions != "all":
             raise FoldError(f"This steering is for positions={at.positions!r}, and an export acts at every position.")
-        m = single_map(at.steering, at.strength, caller="export_targets")
+        m = single_map(at.function, at.strength, caller="export_targets")
     except FoldError as error:
         return {name: ExportTarget(name, _first_sentence(error)) for name in TARGETS}
     conditions = {"folder": _folder, "lora": _lora, "gguf": _gguf}
