@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from repsurgery.registry import Registry, offers
 
 if TYPE_CHECKING:
-    from repsurgery.lm.steer.placing import Placement
+    from repsurgery.lm.steer.placement import Placement
 
 __all__ = ["EXPORTERS", "ExportTarget", "Exporter", "Written"]
 

@@ -38,6 +38,7 @@ from repsurgery.lm.score.divergence import Divergence, kl_divergence
 from repsurgery.lm.score.likelihood import LogLikelihood, log_likelihoods
 from repsurgery.lm.score.perplexity import DocumentPerplexity, document_perplexity
 from repsurgery.lm.sites.names import Site, resolve_site, site_names
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.rows import Choice
 from repsurgery.lm.steer.steer import steer
 from repsurgery.lm.steer.steer_rows import SteeredRows, steer_rows
@@ -54,6 +55,7 @@ __all__ = [
     "LoraExport",
     "MemoryPlan",
     "OnPolicy",
+    "Placement",
     "RowDecoder",
     "Site",
     "SteeredRows",

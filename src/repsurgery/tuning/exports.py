@@ -9,8 +9,9 @@ from torch import nn
 from repsurgery.affine import Translation
 from repsurgery.errors import FoldError, ParameterError
 from repsurgery.exporters import EXPORTERS
-from repsurgery.lm.fold.targets import TargetName, checked_target, export_targets, placed
+from repsurgery.lm.fold.targets import TargetName, checked_target, export_targets
 from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.steer.placing import only_placement
 from repsurgery.steering.function import SteeringFunction
 
 __all__ = ["DEPTHS", "check_target", "exports_of", "refusal", "sites_held"]
@@ -30,7 +31,7 @@ def refusal(model: nn.Module, function: SteeringFunction, site: str, export_to: 
     """Return why an export cannot hold a steering function at ``site`` exactly; nothing where it can."""
     if export_to is None:
         return ""
-    target = checked_target(export_to, placed(model, function, site, strength=1.0, caller="tune"), model)
+    target = checked_target(export_to, only_placement(model, function, site, 1.0, 1.0, caller="tune"), model)
     if target is None:
         raise ParameterError(
             f"The export {export_to!r} cannot be used; the warning above says why. Choose another one."

@@ -17,16 +17,17 @@ from repsurgery.lm.fold.bias_placement import portable_sites
 from repsurgery.lm.fold.exporters import whole_map
 from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable
 from repsurgery.lm.fold.lora_factors import check_rank, lora_point, low_rank
-from repsurgery.lm.fold.targets import TargetName, checked_target, nearest_targets, placed
+from repsurgery.lm.fold.targets import TargetName, checked_target, nearest_targets
 from repsurgery.lm.fold.weights import is_quantised
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.load.origin import architecture
 from repsurgery.lm.steer.early import check_places
-from repsurgery.lm.steer.placing import Placement
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import only_placement
 from repsurgery.outputs import check_new_file, check_new_folder
 from repsurgery.registry import reads
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.workflows.steerings import Opened, recognised
+from repsurgery.workflows.steerings import SteeringFile, recognised
 
 __all__ = ["Exported", "check_out", "export_steering"]
 
@@ -59,7 +60,7 @@ class Exported:
 
 
 def export_steering(
-    opened: Opened,
+    opened: SteeringFile,
     out: str | os.PathLike[str],
     *,
     to: TargetName,
@@ -77,7 +78,7 @@ def export_steering(
 
     Parameters
     ----------
-    opened : Opened
+    opened : SteeringFile
         See `open_steering`.
     out : path
         A new or empty folder, or for "gguf" a new file.
@@ -119,15 +120,15 @@ def export_steering(
     getattr(exporter, "require", lambda: None)()
     opened.warn_about_strength()
     target = check_out(exporter, out)
-    check_places(model, [(opened.site, opened.function.dim)])
+    check_places(model, [(opened.placement.site, opened.placement.function.dim)])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)
     known = opened if other_model else _of_this_model(opened, network)
     # other sites and models are warned of here, once
-    at = placed(network, known.function, known.site, caller="export")
+    at: Placement = only_placement(network, known.placement, None, None, 1.0, caller="export")
     if at.positions != "all" and (every_vector or every_position or not _holds(to, at, network)):
         at = _at_every_position(at, allowed=every_vector or every_position)
     if every_vector:
-        at = replace(at, steering=_without_gate(at.steering))
+        at = replace(at, function=_without_gate(at.function))
     _require_held(network, at, to, custom_code=custom_code, rank=rank)
     written = _write(exporter, to, at, network, tokenizer, target, chosen)
     code = written.code or exporter.how_to_load(target)
@@ -188,7 +189,7 @@ def _write(
         raise MissingExtraError(f"The export {to} needs {error.name}: {install}") from error
 
 
-def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
+def _of_this_model(opened: SteeringFile, network: nn.Module) -> SteeringFile:
     """Return the steering as recognised; raise where it was fitted on other weights or another configuration."""
     advice = "Add --other-model to export it all the same."
     try:
@@ -197,7 +198,7 @@ def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
             (known,) = recognised([opened], network)
     except OriginWarning as warning:
         raise ParameterError(f"{warning} {advice}") from warning
-    configuration = known.function.origin.configuration
+    configuration = known.placement.function.origin.configuration
     if configuration is not None and architecture(network) not in (None, configuration):
         raise ParameterError(
             "This steering was fitted on a model of another configuration, so its maps may be meaningless in this one. "
@@ -228,7 +229,7 @@ def _one_map(at: Placement, to: TargetName) -> rs.AffineMap:
         return whole_map(at)
     except FoldError as error:
         raise FoldError(
-            f"This steering asks its {at.steering.gate.kind} gate which vectors to steer, and {to} holds no gate. Add "
+            f"This steering asks its {at.function.gate.kind} gate which vectors to steer, and {to} holds no gate. Add "
             f"--every-vector to export its map without the gate, or {HOOKS}"
         ) from error
 

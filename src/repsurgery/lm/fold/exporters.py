@@ -19,7 +19,7 @@ from repsurgery.lm.fold.lora import LoraExport, peft_package, place_of_constant,
 from repsurgery.lm.fold.lora_factors import check_rank, constant_of, lora_point, low_rank
 from repsurgery.lm.fold.save import MODULE, save_folded
 from repsurgery.lm.fold.weights import is_tied
-from repsurgery.lm.steer.placing import Placement
+from repsurgery.lm.steer.placement import Placement
 
 __all__ = ["FOLDER", "GGUF", "LORA", "whole_map"]
 
@@ -30,7 +30,7 @@ def whole_map(placement: Placement) -> AffineMap:
         raise FoldError(
             f"This steering is for positions={placement.positions!r}, and an export acts at every position."
         )
-    return single_map(placement.steering, placement.strength, caller="export")
+    return single_map(placement.function, placement.strength, caller="export")
 
 
 class _Export:

@@ -9,29 +9,13 @@ from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError, SurgeryError
 from repsurgery.exporters import EXPORTERS, ExportTarget
 from repsurgery.lm.fold.gguf import is_translation
-from repsurgery.lm.steer.placing import Placement, placements
-from repsurgery.lm.steer.row_steering import as_steering
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import only_placement
 
-__all__ = ["ExportTarget", "TargetName", "checked_target", "export_targets", "nearest_targets", "placed"]
+__all__ = ["ExportTarget", "TargetName", "checked_target", "export_targets", "nearest_targets"]
 
 TargetName: TypeAlias = str
 """A name in `EXPORTERS`."""
-
-
-def placed(
-    model: nn.Module,
-    steering: Any,
-    site: str | None,
-    *,
-    strength: float | None = None,
-    scale: float = 1.0,
-    caller: str,
-) -> Placement:
-    """Return the placement that exporters receive."""
-    as_steering(steering, caller=caller)
-    sites = steering if site is None else {site: steering}
-    (at,) = placements(model, sites, strength=strength, scale=scale, positions=None, caller=caller)
-    return at
 
 
 def export_targets(
@@ -47,7 +31,7 @@ def export_targets(
     Parameters
     ----------
     model : nn.Module
-    steering : AffineMap, SteeringFunction or fitted estimator
+    steering : AffineMap, SteeringFunction, fitted estimator or placements
     site, strength, scale
         As for `fold`.
 
@@ -68,7 +52,7 @@ def export_targets(
     A plugin that breaks its protocol is left out with a warning that names it
     (test_an_exporter_that_breaks_its_protocol_is_named_and_left_out).
     """
-    at = placed(model, steering, site, strength=strength, scale=scale, caller="export_targets")
+    at = only_placement(model, steering, site, strength, scale, caller="export_targets")
     checked = {name: checked_target(name, at, model) for name in EXPORTERS}
     return {name: target for name, target in checked.items() if target is not None}
 
