@@ -1,6 +1,6 @@
 """`Exporter`: writes a steering in the form of another program. `EXPORTERS`: ours and those of plugins, by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,18 +75,24 @@ class Exporter(Protocol):
         What `write` takes beyond the path, with the type (str, int, float or bool) of each.
     """
 
-    name: str
-    extra: str
-    options: Mapping[str, type]
+    @property
+    def name(self) -> str: ...  # noqa: D102 - described above
+
+    @property
+    def extra(self) -> str: ...  # noqa: D102
+
+    @property
+    def options(self) -> Mapping[str, type]: ...  # noqa: D102
 
     def check(self, placement: "Placement", model: Any) -> ExportTarget:
-        """Return whether the export holds the steering exactly; nothing is written."""
+        """Return whether the export holds the steering exactly, or raise a `FoldError`; nothing is written."""
         ...
 
-    def write(self, placement: "Placement", model: Any, path: Path, **options: Any) -> Written | None:
-        """Write the steering to ``path``, which does not exist yet or is an empty folder.
+    @property
+    def write(self) -> Callable[..., Written | None]:
+        """Write a steering: ``write(placement, model, path, **options)``.
 
-        A parameter named ``tokenizer`` receives the tokenizer of the model.
+        The path does not exist yet or is an empty folder. A parameter named ``tokenizer`` receives the tokenizer.
         """
         ...
 

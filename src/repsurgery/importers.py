@@ -24,7 +24,8 @@ class Importer(Protocol):
         As it is registered, and as ``--from`` names it.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...  # noqa: D102 - described above
 
     def read(self, path: Path) -> "tuple[SteeringFunction, Origin]":
         """Return the steering in a file, and what the file says of where it belongs."""

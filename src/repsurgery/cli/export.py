@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from repsurgery.cli.options import Device, Dtype, Scale, export_name
+from repsurgery.cli.options import Device, Dtype, Scale, name_in
 from repsurgery.cli.output import say
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import OptionsError
@@ -20,7 +20,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            callback=export_name,
+            callback=name_in(EXPORTERS),
             help="A model for transformers, an adapter for PEFT, a control vector for llama.cpp, or a plugin's file.",
         ),
     ],

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+from repsurgery.cli.options import name_in
 from repsurgery.cli.output import say
 from repsurgery.cli.terminal import typer
 from repsurgery.importers import IMPORTERS
@@ -15,16 +16,9 @@ OTHER_NAMES = {"sites": "--site"}
 """What the library calls some of the options."""
 
 
-def _import_name(name: str) -> str:
-    names = IMPORTERS.names()
-    if name not in names:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, names))}.")
-    return name
-
-
 def import_(
     file: Annotated[Path, typer.Argument(help="File of vectors; pickles are refused.")],
-    from_: Annotated[str, typer.Option("--from", callback=_import_name, help="The program that wrote it.")],
+    from_: Annotated[str, typer.Option("--from", callback=name_in(IMPORTERS), help="The program that wrote it.")],
     out: Annotated[Path, typer.Option(help="Steering file to write; with several sites, a new folder of them.")],
     site: Annotated[
         list[str] | None,

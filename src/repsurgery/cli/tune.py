@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.options import Chat, Device, Dtype, export_name
+from repsurgery.cli.options import Chat, Device, Dtype, name_in
 from repsurgery.cli.output import say, step
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import OptionsError, ParameterError
@@ -74,7 +74,7 @@ def tune(
     export_to: Annotated[
         str | None,
         typer.Option(
-            callback=export_name,
+            callback=name_in(EXPORTERS),
             help="Consider only steerings that this export holds exactly.",
             show_default="no limit: hooks hold all",
         ),
