@@ -72,7 +72,7 @@ class Exporter(Protocol):
     extra : str
         The extra of its package that installs what it needs; empty where nothing is missing.
     options : mapping of str to type
-        What `write` takes beyond the path, with the type (str, int, float or bool) of each.
+        What `write` takes beyond the path, with the type of each: str, int, float or bool; or with its default.
     """
 
     @property
@@ -82,7 +82,7 @@ class Exporter(Protocol):
     def extra(self) -> str: ...  # noqa: D102
 
     @property
-    def options(self) -> Mapping[str, type]: ...  # noqa: D102
+    def options(self) -> Mapping[str, Any]: ...  # noqa: D102
 
     def check(self, placement: "Placement", model: Any) -> ExportTarget:
         """Return whether the export holds the steering exactly, or raise a `FoldError`; nothing is written."""
@@ -110,5 +110,6 @@ EXPORTERS: Registry[Exporter] = Registry(
     },
     group="repsurgery.exporters",
     needs="an object with name, extra, options, check, write and how_to_load",
+    instances=True,
     accepts=offers("name", "extra", "options", "check", "write", "how_to_load"),
 )

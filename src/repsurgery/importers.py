@@ -42,5 +42,6 @@ IMPORTERS: Registry[Importer] = Registry(
     },
     group="repsurgery.importers",
     needs="an object with name and read",
+    instances=True,
     accepts=offers("name", "read"),
 )

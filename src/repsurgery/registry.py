@@ -39,6 +39,8 @@ class Registry(Generic[T]):
         What a plugin must offer, for messages.
     accepts : function
         Whether an object of a plugin is of that sort.
+    instances : bool
+        A plugin may also name a class, of which an object is made without arguments.
 
     Guarantees
     ----------
@@ -66,9 +68,10 @@ class Registry(Generic[T]):
         group: str | None = None,
         needs: str = "a function",
         accepts: Callable[[Any], bool] = callable,
+        instances: bool = False,
     ) -> None:
         self.noun, self.home, self.group = noun, home, group
-        self._needs, self._accepts = needs, accepts
+        self._needs, self._accepts, self._instances = needs, accepts, instances
         self._places = dict(own or {})
         self._own: dict[str, T] = {}
         self._unread: list[str] | None = None
@@ -188,6 +191,8 @@ class Registry(Generic[T]):
         """Return a plugin's object and None, or None and what is wrong, after a warning."""
         try:
             value = plugin.load()
+            if self._instances and isinstance(value, type):
+                value = value()
             problem = None if self._accepts(value) else f"{plugin.value} is not {self._needs}"
         # a plugin is foreign code: whatever its import raises must not stop commands that do not use it
         except (Exception, SystemExit) as error:

@@ -11,7 +11,7 @@ from torch import nn
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.errors import FoldError, MissingExtraError, OptionsError, OriginWarning, ParameterError
+from repsurgery.errors import FoldError, MissingExtraError, OptionsError, OriginWarning, ParameterError, SurgeryError
 from repsurgery.exporters import EXPORTERS, Exporter, Written
 from repsurgery.lm.fold.bias_placement import portable_sites
 from repsurgery.lm.fold.exporters import whole_map
@@ -131,9 +131,7 @@ def export_steering(
         at = replace(at, function=_without_gate(at.function))
     _require_held(network, at, to, custom_code=custom_code, rank=rank)
     written = _write(exporter, to, at, network, tokenizer, target, chosen)
-    code = written.code or exporter.how_to_load(target)
-    lines = tuple(code.splitlines()) if isinstance(code, str) else tuple(code)
-    return Exported(target, to, written.facts, lines, written.exact)
+    return Exported(target, to, written.facts, written.code, written.exact)
 
 
 def check_out(exporter: Exporter, out: str | os.PathLike[str]) -> Path:
@@ -145,11 +143,12 @@ def check_out(exporter: Exporter, out: str | os.PathLike[str]) -> Path:
 def _typed(exporter: Exporter, to: TargetName, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an export with the types that it states, or raise an `OptionsError`."""
     typed = {}
+    kinds = {name: kind if isinstance(kind, type) else type(kind) for name, kind in exporter.options.items()}
     for name, value in given.items():
-        kind = exporter.options.get(name)
+        kind = kinds.get(name)
         if kind is None:
             takers = " or ".join(f"--to {key}" for key, other in EXPORTERS.own().items() if name in other.options)
-            known = ", ".join(exporter.options) or "no options"
+            known = ", ".join(kinds) or "no options"
             raise OptionsError(
                 f"{name} is {value}; " + (f"only {takers} takes it." if takers else f"{to} has {known}.")
             )
@@ -178,15 +177,26 @@ def _write(
     path: Path,
     options: Mapping[str, Any],
 ) -> Written:
-    """Let the exporter write; a package that it lacks is an error that names its extra."""
+    """Let the exporter write, and return what it says; a package that it lacks is an error that names its extra."""
     extra = {"tokenizer": tokenizer} if "tokenizer" in reads(exporter.write) else {}
     try:
-        return exporter.write(at, network, path, **extra, **options) or Written()
+        result = exporter.write(at, network, path, **extra, **options)
+        written = result if isinstance(result, Written) else Written()
+        code = written.code or exporter.how_to_load(path)
+        return replace(written, code=tuple(code.splitlines() if isinstance(code, str) else code))
+    except (SurgeryError, OSError):
+        raise
     except ModuleNotFoundError as error:
-        if isinstance(error, MissingExtraError) or not exporter.extra:
+        if not exporter.extra:
             raise
         install = f"pip install '{EXPORTERS.package(to)}[{exporter.extra}]'"
         raise MissingExtraError(f"The export {to} needs {error.name}: {install}") from error
+    except Exception as error:
+        if to in EXPORTERS.own():
+            raise
+        problem = f"writing raised {type(error).__name__}: {error}"
+        EXPORTERS.warn_of(to, problem)
+        raise ParameterError(f"The export {to!r} cannot be used: {problem}. Choose another one.") from error
 
 
 def _of_this_model(opened: SteeringFile, network: nn.Module) -> SteeringFile:
