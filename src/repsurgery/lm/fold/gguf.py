@@ -16,7 +16,7 @@ from repsurgery.errors import FoldError, MissingExtraError, ShapeError
 from repsurgery.lm.fold.fold_points import single_map
 from repsurgery.lm.sites.names import resolve_site, site_names
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.placement import Placement, are_placements
+from repsurgery.lm.steer.placement import placements_in
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.row_steering import as_steering
 
@@ -102,8 +102,8 @@ def to_gguf(
 def _named_sites(steering: Any, site: str | None) -> list[str]:
     if site is not None:
         return [site]
-    if isinstance(steering, Placement) or are_placements(steering):
-        return [one.site for one in ([steering] if isinstance(steering, Placement) else steering)]
+    if placed := placements_in(steering):
+        return [one.site for one in placed]
     named = as_steering(steering, caller="to_gguf").origin.site
     return [] if named is None else [named]
 

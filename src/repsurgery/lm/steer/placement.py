@@ -1,7 +1,7 @@
 """`Placement`: a steering function at a site, at a strength and at positions."""
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from repsurgery.arrays import check_finite
 from repsurgery.errors import ParameterError
@@ -10,7 +10,7 @@ from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import finite_strength
 from repsurgery.steering.function import SteeringFunction
 
-__all__ = ["Placement", "are_placements"]
+__all__ = ["Placement", "placements_in"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -97,6 +97,8 @@ class Placement:
         return Placement(self.function, self.site, float(f"{self.strength * times:.6g}"), self.positions)
 
 
-def are_placements(value: object) -> TypeGuard[list[Placement] | tuple[Placement, ...]]:
-    """Return whether ``value`` is a list or tuple of placements, at least one."""
-    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, Placement) for one in value)
+def placements_in(value: object) -> list[Placement]:
+    """Return the placements that ``value`` is, one or a list of them; an empty list if it is anything else."""
+    every = list(value) if isinstance(value, (list, tuple)) else [value]
+    placed = [one for one in every if isinstance(one, Placement)]
+    return placed if len(placed) == len(every) else []

@@ -14,7 +14,7 @@ from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.origin import architecture, model_name
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.placement import Placement, are_placements
+from repsurgery.lm.steer.placement import Placement, placements_in
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import UNKNOWN, ChosenStrength, Origin
@@ -132,7 +132,7 @@ def only_placement(
     ParameterError
         They act behind gates or at different positions, so that no one map acts like them.
     """
-    if isinstance(steering, Placement) or are_placements(steering):
+    if placements_in(steering):
         refuse_choices({"site": site}, caller=caller)
         sites: Any = steering
     else:
@@ -165,7 +165,7 @@ def weight_placement(
 
 def sites_of(steering: Any) -> Any:
     """Return ``steering`` with its sites; a steering whose origin names no site is used at "final"."""
-    if isinstance(steering, (Mapping, Placement)) or are_placements(steering):
+    if isinstance(steering, Mapping) or placements_in(steering):
         return steering
     return {as_steering(steering).origin.site or "final": steering}
 
@@ -216,8 +216,8 @@ def _comparable(model: nn.Module, origin: Origin) -> bool:
 
 def items_of(sites: Any, caller: str) -> list[tuple[str, Any]]:
     """Return the pairs of site and steering that ``sites`` names, or raise an error that shows how to name them."""
-    if isinstance(sites, Placement) or are_placements(sites):
-        return [(one.site, one) for one in ([sites] if isinstance(sites, Placement) else sites)]
+    if placed := placements_in(sites):
+        return [(one.site, one) for one in placed]
     if isinstance(sites, Mapping) and sites:
         for site, value in sites.items():
             if isinstance(value, Placement):

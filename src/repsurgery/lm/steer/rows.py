@@ -15,7 +15,7 @@ from repsurgery.callers import warn_caller
 from repsurgery.errors import ParameterError, SteeringWarning, SurgeryError
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.placement import Placement, are_placements
+from repsurgery.lm.steer.placement import placements_in
 from repsurgery.lm.steer.placing import Compared, placements, refuse_choices, sites_of
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import RowSteering
@@ -56,7 +56,7 @@ class Choice:
         if self.positions is not None:
             check_positions(self.positions)
         object.__setattr__(self, "scale", check_scale(self.scale))
-        if _is_placed(self.steering):
+        if placements_in(self.steering):
             refuse_choices({"strength": self.strength, "positions": self.positions}, caller="Choice")
 
 
@@ -187,17 +187,13 @@ def with_defaults(value: Any, strength: float | None, positions: Positions | Non
     choices = []
     for choice in _choices(value):
         times = choice.scale * check_scale(scale)
-        if _is_placed(choice.steering):
+        if placements_in(choice.steering):
             choices.append(Choice(choice.steering, scale=times))
             continue
         own = strength if choice.strength is None else choice.strength
         where = positions if choice.positions is None else choice.positions
         choices.append(Choice(choice.steering, own, where, times))
     return choices
-
-
-def _is_placed(steering: Any) -> bool:
-    return isinstance(steering, Placement) or are_placements(steering)
 
 
 def _choices(value: Any) -> list[Choice]:
