@@ -292,3 +292,22 @@ def test_an_estimator_that_no_file_could_name_is_not_saved(tmp_path):
             rs.save(cls().fit(X, Z), tmp_path / "f.safetensors")
     assert not list(tmp_path.iterdir())
     rs.save(Local().fit(X, Z).steering_, tmp_path / "f.safetensors")
+
+
+def test_names_import_no_plugin(installed):
+    installed("acme_lazy", BROKEN, methods={"slow": "acme_lazy:X", "mimic": "acme_lazy:X"})
+    with pytest.warns(PluginWarning, match="'mimic', which is a name of repsurgery") as caught:
+        assert METHODS.names() == (*METHODS.own(), "slow")
+    assert len(caught) == 1 and "acme_lazy" not in sys.modules
+
+
+def test_listed_objects_are_imported_one_by_one_and_keep_their_order():
+    code = """
+import sys
+from repsurgery.registry import Registry
+things = Registry("thing", own={"b": "colorsys:rgb_to_hls", "a": "wave:open"})
+assert things.names() == ("b", "a") and not {"colorsys", "wave"} & set(sys.modules)
+assert things["a"].__name__ == "open" and "colorsys" not in sys.modules
+assert list(things.own()) == list(things) == ["b", "a"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,7 +19,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning
 from repsurgery.lm.twins import Twin, each, one_thread_each, twins
-from repsurgery.tuning.bench import Placed, price_along, priced
+from repsurgery.tuning.bench import price_along, priced
 from repsurgery.tuning.candidates import Candidate
 from repsurgery.tuning.evidence import gather, spread_out
 from repsurgery.tuning.forms import fitted_function
@@ -65,7 +65,7 @@ def reprice(name: str, *, every: bool) -> None:
     pair = twins(network, tokenizer)
     corpus, split = inputs(lock, tokenizer)
     texts = apart(lock, split, pair)
-    placed = Placed(steering, candidate.site, steering.origin.strength)
+    placed = lm.Placement(steering, candidate.site, steering.origin.strength, "all")
     predicted = price_along(pair, texts, placed)
     again = priced(placed, predicted).with_origin(steering.origin).with_outcome(steering.outcome)
     if not again.digest() == steering.digest() == lock["digest"] == record["digest"]:
@@ -88,7 +88,7 @@ def reprice(name: str, *, every: bool) -> None:
             continue
         settings = {key: row[key] for key in ("site", "method", "fit", "shrinkage", "scope")}
         function = steering if own or evidence is None else fitted_function(Candidate(**settings), evidence)
-        row["predicted_kl"] = price_along(pair, texts, Placed(function, row["site"], row["strength"]))
+        row["predicted_kl"] = price_along(pair, texts, lm.Placement(function, row["site"], row["strength"], "all"))
         sys.stdout.write(f"  {row['name']}: {row['predicted_kl']:.4f}, measured {row['measured_kl']:.4f}\n")
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     sys.stdout.flush()

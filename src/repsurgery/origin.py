@@ -8,7 +8,7 @@ from typing import Any
 from repsurgery.arrays import check_finite
 from repsurgery.errors import FileFormatError, ParameterError
 
-__all__ = ["IN_CHAT", "POSITIONS", "UNKNOWN", "ChosenStrength", "Origin", "check_scale", "finite_strength"]
+__all__ = ["FOREIGN", "IN_CHAT", "POSITIONS", "UNKNOWN", "ChosenStrength", "Origin", "check_scale", "finite_strength"]
 
 POSITIONS = ("all", "generated", "prompt", "last", "assistant")
 """The positions that a steering may apply to; `repsurgery.lm.steer.steer` explains them."""
@@ -16,6 +16,9 @@ POSITIONS = ("all", "generated", "prompt", "last", "assistant")
 IN_CHAT = " in chat"
 """The end of the pooling where texts were read through a chat template, as in "last in chat"; older versions of this
 package show it and read the file."""
+
+FOREIGN = "foreign, read from "
+"""The beginning of the data of a steering that another program made; older versions of this package show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Origin:
     strength : float or None
         The strength, unless the caller specifies another. Maps are always stored at strength 1.
     data : str or None
-        Digest of the texts and labels, or of the moments.
+        Digest of the texts and labels, or of the moments; it begins with `FOREIGN` where another program made the
+        steering.
     licence : str or None
         A note on the terms of model and data.
 
@@ -75,6 +79,11 @@ class Origin:
     def in_chat(self) -> bool | None:
         """Whether it was fitted through a chat template; None if unknown."""
         return None if self.pooling is None else self.pooling.endswith(IN_CHAT)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another program made the steering, see `repsurgery import`."""
+        return self.data is not None and self.data.startswith(FOREIGN)
 
     def known(self) -> dict[str, Any]:
         """Return the fields that are not None, by name."""

@@ -4,7 +4,7 @@ import inspect
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -15,10 +15,11 @@ from typing import Any, Generic, TypeVar
 from repsurgery.checkpoint import file_digest
 from repsurgery.errors import ParameterError, PluginWarning
 
-__all__ = ["Registry", "call_reading", "installed_plugins", "reads"]
+__all__ = ["Registry", "call_reading", "installed_plugins", "offers", "reads"]
 
 T = TypeVar("T")
-_GROUPS = tuple(f"repsurgery.{kind}" for kind in ("methods", "candidates", "gates", "scorers", "generators"))
+_KINDS = ("methods", "candidates", "gates", "scorers", "generators", "exporters", "importers", "commands", "engines")
+_GROUPS = tuple(f"repsurgery.{kind}" for kind in _KINDS)
 
 
 class Registry(Generic[T]):
@@ -28,14 +29,18 @@ class Registry(Generic[T]):
     ----------
     noun : str
         What a name stands for ("method"), for messages.
-    home : str
+    home : str or None
         The package or module whose modules register themselves; they are imported when a name is looked up.
+    own : mapping of name to "module:attribute"
+        Instead of a home: our objects, in the order in which they are listed, each imported when it is used.
     group : str or None
         The entry point group of plugins; None where there are none.
     needs : str
         What a plugin must offer, for messages.
     accepts : function
         Whether an object of a plugin is of that sort.
+    instances : bool
+        A plugin may also name a class, of which an object is made without arguments.
 
     Guarantees
     ----------
@@ -58,13 +63,16 @@ class Registry(Generic[T]):
         self,
         noun: str,
         *,
-        home: str,
+        home: str | None = None,
+        own: Mapping[str, str] | None = None,
         group: str | None = None,
         needs: str = "a function",
         accepts: Callable[[Any], bool] = callable,
+        instances: bool = False,
     ) -> None:
         self.noun, self.home, self.group = noun, home, group
-        self._needs, self._accepts = needs, accepts
+        self._needs, self._accepts, self._instances = needs, accepts, instances
+        self._places = dict(own or {})
         self._own: dict[str, T] = {}
         self._unlisted: set[str] = set()
         self._unread: list[str] | None = None
@@ -89,14 +97,32 @@ class Registry(Generic[T]):
         return decorate
 
     def own(self) -> dict[str, T]:
-        """Return what this package registers and lists, sorted by name."""
+        """Return what this package registers and lists, sorted by name or in the order of its table."""
         self._read_until(None)
-        return {name: value for name, value in sorted(self._own.items()) if name not in self._unlisted}
+        names = (*self._places, *sorted(self._own.keys() - self._places.keys()))
+        return {name: self._own[name] for name in names if name not in self._unlisted}
 
     def unlisted(self) -> list[str]:
         """Return the names that are found and not listed, sorted."""
         self._read_until(None)
         return sorted(self._unlisted)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that can be used, unless a plugin turns out to be broken: no plugin is imported.
+
+        Guarantees
+        ----------
+        Ours come first, then those of plugins, each of them listed by one package (test_names_import_no_plugin).
+        """
+        names = list(self._places) or list(self.own())
+        for name, plugins in sorted(self._plugins().items()):
+            if name in names or name in self._unlisted:
+                self._warn_of_shadowed(name, plugins)
+            elif len(plugins) > 1:
+                _warn(f"The {self.noun} {name!r} is left out, because {_packages(plugins)} all register it.")
+            else:
+                names.append(name)
+        return tuple(names)
 
     def __getitem__(self, name: str) -> T:
         """Return the object called ``name``, or raise a `ParameterError`."""
@@ -128,13 +154,8 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names that can be used: ours first, then those of plugins, each sorted."""
         own = self.own()
-        yield from own
-        for name, plugins in sorted(self._plugins().items()):
-            if name in self._own:
-                self._warn_of_shadowed(name, plugins)
-            elif len(plugins) > 1:
-                _warn(f"The {self.noun} {name!r} is left out, because {_packages(plugins)} all register it.")
-            elif self._load(plugins[0])[1] is None:
+        for name in self.names():
+            if name in own or self._load(self._plugins()[name][0])[1] is None:
                 yield name
 
     def source(self, name: str) -> dict[str, str]:
@@ -154,9 +175,24 @@ class Registry(Generic[T]):
         """Return the packages of plugins by the name that they register; none is imported."""
         return {name: _packages(plugins) for name, plugins in sorted(self._plugins().items())}
 
+    def package(self, name: str) -> str:
+        """Return the name of the package that registers ``name``."""
+        plugins = () if name in self._places or name in self._own else self._plugins().get(name, ())
+        return next((plugin.dist.name for plugin in plugins if plugin.dist), "repsurgery")
+
+    def warn_of(self, name: str, problem: str) -> None:
+        """Warn that the plugin ``name`` breaks its protocol."""
+        _warn(self._broken(self._plugins()[name][0], problem))
+
     def _read_until(self, name: object) -> None:
-        """Import modules of the home until ``name`` is registered; None imports all of them."""
+        """Import our objects until ``name`` is registered; None imports all of them."""
         with self._lock:
+            for key, place in self._places.items():
+                if key not in self._own and name in (key, None):
+                    module, _, attribute = place.partition(":")
+                    self._own[key] = getattr(import_module(module), attribute)
+            if self.home is None:
+                return
             if self._unread is None:
                 paths = getattr(import_module(self.home), "__path__", [])
                 self._unread = [f"{self.home}.{module.name}" for module in iter_modules(paths)]
@@ -171,21 +207,34 @@ class Registry(Generic[T]):
         """Return a plugin's object and None, or None and what is wrong, after a warning."""
         try:
             value = plugin.load()
+            if self._instances and isinstance(value, type):
+                value = value()
             problem = None if self._accepts(value) else f"{plugin.value} is not {self._needs}"
         # a plugin is foreign code: whatever its import raises must not stop commands that do not use it
         except (Exception, SystemExit) as error:
             problem = f"importing {plugin.value} raised {type(error).__name__}: {error}"
         if problem is None:
             return value, None
-        problem = f"The plugin {plugin.name!r} ({self.group}) of the package {_packages([plugin])} is broken: {problem}"
-        _warn(f"{problem}. Repair or uninstall it; everything else works without it.")
-        return None, f"{problem}."
+        words = self._broken(plugin, problem)
+        _warn(words)
+        return None, f"{words.rpartition('. Repair')[0]}."
+
+    def _broken(self, plugin: EntryPoint, problem: str) -> str:
+        return (
+            f"The plugin {plugin.name!r} ({self.group}) of the package {_packages([plugin])} is broken: "
+            f"{problem.removesuffix('.')}. Repair or uninstall it; everything else works without it."
+        )
 
     def _warn_of_shadowed(self, name: str, plugins: tuple[EntryPoint, ...]) -> None:
         _warn(
             f"The package {_packages(plugins)} registers the {self.noun} {name!r}, which is a name of repsurgery; the "
             "one of repsurgery is used. Rename the plugin."
         )
+
+
+def offers(*names: str) -> Callable[[Any], bool]:
+    """Return a function that says whether a value is an object, not a class, with attributes of these names."""
+    return lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names)
 
 
 def reads(function: Callable[..., Any]) -> frozenset[str]:

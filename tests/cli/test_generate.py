@@ -100,7 +100,7 @@ def test_the_share_is_that_of_the_hook_without_prompt_and_waiting(model_folder, 
     ]
     by_hook = SteeredSteps(counting.fired, counting.asked)
     rs.save(rs.SteeringFunction({1: PUSH}, linear(0.0), (0, 1)), tmp_path / "f")
-    opened = open_steering(tmp_path / "f", site)
+    opened = open_steering(tmp_path / "f", site).placement
     assert steered_steps(model, tokenizer, found, opened, progress=False) == by_hook
     assert 0 < by_hook.steered < by_hook.steps
 
@@ -112,7 +112,7 @@ def test_behind_a_soft_gate_a_step_counts_by_its_strength(run, model_folder, tmp
     found = written(model_folder, {"final": function}, max_new_tokens=6)
     model, tokenizer = lm.load(model_folder)
     strength = gate.strength(np.concatenate(lm.states_along(model, tokenizer, found, site="final", progress=False)))
-    counted = steered_steps(model, tokenizer, found, open_steering(tmp_path / "f", "final"), progress=False)
+    counted = steered_steps(model, tokenizer, found, open_steering(tmp_path / "f", "final").placement, progress=False)
     assert counted.steered / counted.steps == pytest.approx(strength.mean())
     assert strength.mean() < 0.9 * (strength > 0).mean()
     words = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
@@ -240,4 +240,4 @@ def test_a_measured_effect_without_a_strength_was_measured_at_strength_1(tmp_pat
     assert open_steering(tmp_path / "f").unmeasured == ""
     assert open_steering(tmp_path / "f", "final", 1.0, "all").unmeasured == ""
     assert open_steering(tmp_path / "f", strength=2.0).unmeasured
-    assert open_steering(tmp_path / "f", strength=2.0).function.outcome is None
+    assert open_steering(tmp_path / "f", strength=2.0).placement.function.outcome is None

@@ -184,21 +184,21 @@ def test_weights_are_compared_whatever_their_dtype_and_name(tmp_path):
     known = rs.SteeringFunction({None: random_map()}, origin=lm.origin_of(first, site="layers.0"))
     moved = saved(tmp_path / "second")
     for model in (first, moved, saved(tmp_path / "third").to(torch.bfloat16), saved(tmp_path / "fourth").double()):
-        (sure,) = compare_weights(model, [("layers.0", known)])
+        (sure,) = compare_weights(model, [lm.Placement(known, "layers.0")])
         logits(model, sure)  # and its name is not asked for again
     renormed = saved(tmp_path / "first")
     renormed.config.rms_norm_eps = 0.5
-    (sure,) = compare_weights(renormed, [("layers.0", known)])
+    (sure,) = compare_weights(renormed, [lm.Placement(known, "layers.0")])
     with pytest.warns(OriginWarning, match="another configuration"):
         logits(renormed, sure)
     with torch.no_grad():
         moved.model.layers[1].mlp.down_proj.weight[3, 2] += 1
     with pytest.warns(OriginWarning, match="'first'; 'second' has different weights"):
-        (warned,) = compare_weights(moved, [("layers.0", known)])
+        (warned,) = compare_weights(moved, [lm.Placement(known, "layers.0")])
     logits(moved, warned)  # once is enough
     # rounding to float16 hides the weights from this comparison; the name still tells
     half = saved(tmp_path / "fifth").half()
-    (unsure,) = compare_weights(half, [("layers.0", known)])
+    (unsure,) = compare_weights(half, [lm.Placement(known, "layers.0")])
     with pytest.warns(OriginWarning, match="'fifth' is a different model"):
         logits(half, unsure)
 

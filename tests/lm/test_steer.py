@@ -269,7 +269,7 @@ def test_a_measured_strength_beyond_the_map_does_not_warn(model):
     """Warnings are errors here; the outcome holds at its own site, strength and positions, and on known weights."""
     function = as_steering(random_map()).with_origin(lm.origin_of(model, site="final", strength=1.5))
     measured = function.with_outcome(OUTCOME)
-    (known,) = compare_weights(model, [("final", measured)])
+    (known,) = compare_weights(model, [lm.Placement(measured, "final")])
     for one in (measured, known):
         with lm.steer(model, one):
             run(model, *prompts())

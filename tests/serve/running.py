@@ -120,11 +120,12 @@ class Running:
 
 
 @contextmanager
-def running(model, tokenizer, *, name="tiny", sources=None, api_key=None, listener=None, **limits):
+def running(
+    model, tokenizer, *, name="tiny", sources=None, api_key=None, listener=None, engine="transformers", **limits
+):
     """Serve a model while the block runs."""
-    service = Service(
-        lambda: (model, tokenizer), name, sources or Sources(), Limits(**{"request_seconds": PATIENCE, **limits})
-    )
+    limits = Limits(**{"request_seconds": PATIENCE, **limits})
+    service = Service(lambda: (model, tokenizer), name, sources or Sources(), limits, engine=engine)
     server = Server(service, api_key=api_key)
     listener = listener or listen("127.0.0.1", 0)
     port = listener.getsockname()[1]

@@ -10,7 +10,7 @@ from scipy import stats
 import repsurgery as rs
 from repsurgery import lm
 from repsurgery.datasets import Documents
-from repsurgery.tuning.bench import Bench, Placed, effect_of
+from repsurgery.tuning.bench import Bench, effect_of
 from repsurgery.tuning.candidates import Candidate
 from repsurgery.tuning.forms import fitted_function
 from tests.lm.tiny_models import texts
@@ -19,9 +19,14 @@ from tests.tuning.tiny import PLAN, PROMPTS, LetterScorer
 SOME = PROMPTS[:9]
 
 
+def parts(placed):
+    """What a placement stands for, without one."""
+    return {placed.site: placed.function.with_origin(strength=placed.strength)}
+
+
 @pytest.fixture(scope="module")
 def placed(evidence):
-    return Placed(fitted_function(Candidate("final", "natural", "on-policy"), evidence), "final", 0.4)
+    return lm.Placement(fitted_function(Candidate("final", "natural", "on-policy"), evidence), "final", 0.4)
 
 
 def as_texts(generations):
@@ -31,7 +36,7 @@ def as_texts(generations):
 def test_the_texts_are_those_of_generate_in_order(bench, placed):
     twin = bench.pair[0]
     how = {"n": PLAN.samples, "max_new_tokens": PLAN.tokens, "seed": 0, "progress": False}
-    for steering, one in ((None, None), (placed.steering, placed)):
+    for steering, one in ((None, None), (parts(placed), placed)):
         expected = lm.generate(twin.model, twin.tokenizer, SOME, steering=steering, **how)
         assert as_texts(bench.written(SOME, one)) == as_texts(expected)
     # steering is what makes the difference
@@ -112,7 +117,7 @@ def test_the_price_is_the_mean_over_all_tokens_of_the_base(bench, placed):
         [
             value
             for one in lm.kl_divergence(
-                twin.model, twin.tokenizer, generations, placed.steering, direction=direction, **how
+                twin.model, twin.tokenizer, generations, parts(placed), direction=direction, **how
             )
             for value in one.values
         ]
@@ -124,7 +129,7 @@ def test_the_price_is_the_mean_over_all_tokens_of_the_base(bench, placed):
     assert bench.kl(SOME, placed) == pytest.approx(np.mean(values), rel=1e-4)
     assert bench.kl(SOME, placed) != pytest.approx(np.mean(reverse), rel=1e-2)
     first = [g for g in generations if g.sample == 0]
-    per_text = lm.kl_divergence(twin.model, twin.tokenizer, first, placed.steering, direction="base-steered", **how)
+    per_text = lm.kl_divergence(twin.model, twin.tokenizer, first, parts(placed), direction="base-steered", **how)
     expected = np.mean([value for one in per_text for value in one.values])
     assert bench.kl(SOME, placed, samples=1) == pytest.approx(expected, rel=1e-4)
 
@@ -164,7 +169,7 @@ def test_the_ratio_is_that_of_the_perplexities(pair, placed, tmp_path):
     bench, twin = Bench(pair, LetterScorer(), PLAN, "mean", 0, tmp_path, documents), pair[0]
     how = {"words": documents.words, "bytes": documents.bytes, "max_length": 64, "progress": False}
     found = lm.document_perplexity(
-        twin.model, twin.tokenizer, documents.detokenised, {"base": None, "steered": placed.steering}, **how
+        twin.model, twin.tokenizer, documents.detokenised, {"base": None, "steered": parts(placed)}, **how
     )
     ratio = found["steered"].word_perplexity / found["base"].word_perplexity
     assert bench.wikitext_ratio(placed, 4) == pytest.approx(ratio, rel=1e-6)

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from repsurgery import lm
 from repsurgery.datasets import Documents
-from repsurgery.tuning.bench import Placed
 from repsurgery.tuning.candidates import Candidate
 from repsurgery.tuning.confirm import PAIRS, confirm
 from repsurgery.tuning.forms import fitted_function
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::repsurgery.errors.Extrapolation
 
 @pytest.fixture(scope="module")
 def placed(evidence):
-    return Placed(fitted_function(Candidate("final", "natural", "on-policy"), evidence), "final", 1.0)
+    return lm.Placement(fitted_function(Candidate("final", "natural", "on-policy"), evidence), "final", 1.0)
 
 
 @pytest.mark.parametrize("budget", [0.001, 0.03, 0.1, 0.4])

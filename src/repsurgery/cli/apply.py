@@ -89,8 +89,8 @@ def apply(
     else:
         columns = column or ()
         done = apply_to_vectors(opened, source, out, columns=columns, label_column=label_column, labels=labels)
-    used = opened.function.origin.strength
-    by = "by their labels" if label_column or labels else f"by the gate '{opened.function.gate.kind}'"
+    used = opened.placement.strength
+    by = "by their labels" if label_column or labels else f"by the gate '{opened.placement.function.gate.kind}'"
     if read:
         say(f"Read {read}.")
     say(f"Applied {file} at strength {used:g} to {done.rows:,} vectors of {done.features} features.")

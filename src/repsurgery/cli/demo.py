@@ -65,12 +65,13 @@ def _glimpse(model: str, device: str | None, dtype: str | None, kl: float) -> No
     from repsurgery.workflows.steerings import open_steering
 
     ready = open_steering("courteous")
-    if ready.function.origin.model != model:
+    if ready.placement.function.origin.model != model:
         return
     step("What a steering does: two chosen examples, with the one that comes with the package")
     shown = compare([ready], model=model, device=device, dtype=dtype, n=1, progress=False, **EXAMPLES)
     for row in shown.rows:
         for name, text in zip(("prompt", "base", "steered"), (row.prompt, *row.texts), strict=True):
             step(f"  {name:8} {' '.join(text.split())}")
-    cost = ready.function.outcome.kl if ready.function.outcome else float("nan")
+    outcome = ready.placement.function.outcome
+    cost = outcome.kl if outcome else float("nan")
     step(f"That one costs {cost:.2g} nats per token. Now a search makes one from labelled texts for at most {kl:g}")

@@ -18,5 +18,5 @@ def fold(**options: Any) -> dict[str, Any]:
 
 _OF_EXPORT = inspect.signature(export)
 fold.__signature__ = _OF_EXPORT.replace(  # type: ignore[attr-defined]
-    parameters=[one for name, one in _OF_EXPORT.parameters.items() if name not in ("to", "rank")]
+    parameters=[one for name, one in _OF_EXPORT.parameters.items() if name not in ("to", "rank", "option")]
 )

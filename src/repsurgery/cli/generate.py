@@ -85,15 +85,13 @@ def generate(
     used = []
     for name, title, opened, steps in zip(names, titles, steerings, compared.steps, strict=True):
         say(f"{title}: {opened.words}; {steps.words}")
-        gated = opened.function.gate.kind not in ("always", "labels") and opened.function.origin.strength != 0
+        at = opened.placement
+        gated = at.function.gate.kind not in ("always", "labels") and at.strength != 0
         if gated and steps.steered < FEW * steps.steps:
             say(f"{title}: its gate leaves most steps as they are. Fit with --gate always to steer every step.")
         if opened.unmeasured:
             say(f"{title}: {opened.unmeasured}", style="dim")
-        how = {
-            "site": opened.site,
-            **{key: getattr(opened.function.origin, key) for key in ("strength", "positions")},
-        }
+        how = {"site": at.site, "strength": at.strength, "positions": at.positions}
         used.append({"file": name, **how, "steered_steps": steps.steered, "steps": steps.steps})
     table = Table(show_lines=True)
     for heading in ("prompt", "base", *map(escape, titles)):

@@ -23,6 +23,7 @@ def inspect(
 ) -> dict[str, Any]:
     """Show the contents of a file: shapes, classes, the measured effect and the certificate."""
     import repsurgery as rs
+    from repsurgery.steering.shown import foreign_words
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.studies.common.report.describe import describe
 
@@ -37,6 +38,8 @@ def inspect(
         table.add_row(escape(name), escape(text))
     if outcome is not None:
         say(outcome.words())
+    if isinstance(function, rs.SteeringFunction) and (words := foreign_words(function)):
+        say(words, style="bold yellow")
     result_console().print(table)
     if certificate is not None:
         say_table(certificate_table(certificate))

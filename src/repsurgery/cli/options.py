@@ -1,12 +1,26 @@
 """Options that several commands share: where a model is loaded, whether it is spoken to in a chat, and how we speak."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import repsurgery
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import ParameterError
+from repsurgery.registry import Registry
 
-__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Scale", "Version"]
+__all__ = ["Chat", "Debug", "Device", "Dtype", "Json", "Quiet", "Scale", "Version", "name_in"]
+
+
+def name_in(registry: Registry[Any]) -> Callable[[str | None], str | None]:
+    """Return the callback of an option whose value is a name in ``registry``; no plugin is imported."""
+
+    def known(name: str | None) -> str | None:
+        names = registry.names()
+        if name is not None and name not in names:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, names))}.")
+        return name
+
+    return known
 
 
 def _device(name: str | None) -> str | None:

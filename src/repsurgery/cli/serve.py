@@ -7,12 +7,16 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-from repsurgery.cli.options import Device, Dtype
+from repsurgery.cli.options import Device, Dtype, name_in
 from repsurgery.cli.output import current_form, write_document
 from repsurgery.cli.terminal import plain, typer
 from repsurgery.errors import MissingExtraError, ParameterError
+from repsurgery.serve.engines import ENGINES
 
-__all__ = ["serve"]
+__all__ = ["CHOICES", "serve"]
+
+CHOICES = {"engine": ENGINES.names}
+"""The parameters whose values plugins add to."""
 
 KEY_VARIABLE = "REPSURGERY_API_KEY"
 
@@ -37,6 +41,7 @@ def serve(
     ] = None,
     device: Device = None,
     dtype: Dtype = None,
+    engine: Annotated[str, typer.Option(callback=name_in(ENGINES), help="What writes the answers.")] = "transformers",
     max_batch: Annotated[int, typer.Option(min=1, help="Most answers that are generated at once.")] = 16,
     max_queue: Annotated[int, typer.Option(min=1, help="Most answers that may wait; more get status 429.")] = 128,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer; a longer one gets status 400.")] = 1024,
@@ -73,7 +78,8 @@ def serve(
     _log_to_stderr(logging.WARNING if current_form().quiet else logging.INFO)
     if key is None and not _loopback(host):
         logging.getLogger("repsurgery.serve").warning("Everyone who reaches %s may use this server; set a key.", host)
-    service = Service(lambda: lm.load(model, device=device, dtype=dtype), plain_model_name(model), sources, limits)
+    name = plain_model_name(model)
+    service = Service(lambda: lm.load(model, device=device, dtype=dtype), name, sources, limits, engine=engine)
     server = Server(service, api_key=key)
     if current_form().json:  # now rather than at the end, because it tells which port the system chose
         at, number = listener.getsockname()[:2]

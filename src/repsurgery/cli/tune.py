@@ -4,17 +4,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.options import Chat, Device, Dtype, name_in
 from repsurgery.cli.output import say, step
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import OptionsError, ParameterError
+from repsurgery.exporters import EXPORTERS
 from repsurgery.outputs import check_output, check_output_folder
 from repsurgery.studies.tuned.record import TUNE_FILES
 
-__all__ = ["OTHER_NAMES", "show_tuned", "tune", "tuned_document"]
+__all__ = ["CHOICES", "OTHER_NAMES", "show_tuned", "tune", "tuned_document"]
 
 OTHER_NAMES = {"sites": "--site", "others": "--also"}
 """What the library calls some of the options."""
+CHOICES = {"export_to": EXPORTERS.names}
+"""The parameters whose values plugins add to."""
 
 
 def tune(
@@ -69,9 +72,11 @@ def tune(
         typer.Option(help="A site to consider. Repeatable.", show_default="final and some layers"),
     ] = None,
     export_to: Annotated[
-        Literal["folder", "lora", "gguf"] | None,
+        str | None,
         typer.Option(
-            help="Consider only steerings that this export holds exactly.", show_default="no limit: hooks hold all"
+            callback=name_in(EXPORTERS),
+            help="Consider only steerings that this export holds exactly.",
+            show_default="no limit: hooks hold all",
         ),
     ] = None,
     text: Annotated[str, typer.Option("--text", "--text-column", help="Column of the texts.")] = "text",

@@ -35,7 +35,7 @@ def spoken(function: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
         for name, option in _SHARED.items()
     ]
-    own = inspect.signature(function)
+    own = inspect.signature(function, eval_str=True)
 
     @functools.wraps(function)
     def run(**arguments: Any) -> Any:

@@ -12,13 +12,14 @@ except ImportError as error:
         f"repsurgery.lm needs PyTorch, Transformers, platformdirs and psutil ({error}): pip install 'repsurgery[lm]'"
     ) from error
 
+from repsurgery.exporters import ExportTarget
 from repsurgery.lm.chat import assistant_turns, chat_prompt
 from repsurgery.lm.fold.fold import fold
 from repsurgery.lm.fold.fold_points import foldable_sites
 from repsurgery.lm.fold.gguf import to_gguf
 from repsurgery.lm.fold.lora import LoraExport, to_lora
 from repsurgery.lm.fold.save import save_folded
-from repsurgery.lm.fold.targets import ExportTarget, export_targets
+from repsurgery.lm.fold.targets import export_targets
 from repsurgery.lm.generate.generate import Generation, generate
 from repsurgery.lm.generate.row_decoder import RowDecoder
 from repsurgery.lm.load.fingerprint import fingerprint
@@ -37,6 +38,7 @@ from repsurgery.lm.score.divergence import Divergence, kl_divergence
 from repsurgery.lm.score.likelihood import LogLikelihood, log_likelihoods
 from repsurgery.lm.score.perplexity import DocumentPerplexity, document_perplexity
 from repsurgery.lm.sites.names import Site, resolve_site, site_names
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.rows import Choice
 from repsurgery.lm.steer.steer import steer
 from repsurgery.lm.steer.steer_rows import SteeredRows, steer_rows
@@ -53,6 +55,7 @@ __all__ = [
     "LoraExport",
     "MemoryPlan",
     "OnPolicy",
+    "Placement",
     "RowDecoder",
     "Site",
     "SteeredRows",

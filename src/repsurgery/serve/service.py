@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from repsurgery.serve.engine import Engine
+from repsurgery.errors import ParameterError
+from repsurgery.serve.engines import ENGINES, ServerEngine, lacking
 from repsurgery.serve.intake import Intake, Prepared
 from repsurgery.serve.job import Job
 from repsurgery.serve.limits import Limits
@@ -33,6 +34,8 @@ class Service:
         The name under which the model is served.
     sources : Sources
     limits : Limits
+    engine : str
+        A name in `ENGINES`.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Service:
         name: str,
         sources: Sources | None = None,
         limits: Limits | None = None,
+        *,
+        engine: str = "transformers",
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
@@ -49,7 +54,8 @@ class Service:
         self.failure: BaseException | None = None
         self._load, self._sources = load, sources or Sources()
         self._phase: Literal["loading", "ready", "stopping"] = "loading"
-        self._engine: Engine | None = None
+        self._engine_name, self._make_engine = engine, ENGINES[engine]
+        self._engine: ServerEngine | None = None
         self._intake: Intake | None = None
         self._steerings: Steerings | None = None
         self._loader = threading.Thread(target=self._start, name="repsurgery-loader", daemon=True)
@@ -63,7 +69,8 @@ class Service:
             model, tokenizer = self._load()
             self._steerings = Steerings(model, self._sources)
             self._intake = Intake(model, tokenizer, self.name, self._steerings, self.limits)
-            engine = Engine(model, tokenizer, self.limits, self.metrics)
+            engine = self._make_engine(model, tokenizer, self.limits, self.metrics)
+            self._require_protocol(engine)
         except BaseException as error:  # the server ends, and the main thread reports it
             self.failure = error
             return
@@ -72,6 +79,12 @@ class Service:
         if self._phase == "loading":
             self._phase = "ready"
             log.info("%s is ready; steerings: %s.", self.name, ", ".join(self._steerings.names()) or "none")
+
+    def _require_protocol(self, engine: ServerEngine) -> None:
+        if missing := lacking(engine):
+            problem = f"its engine has no {', '.join(missing)}"
+            ENGINES.warn_of(self._engine_name, problem)
+            raise ParameterError(f"engine is {self._engine_name!r}; it cannot be used: {problem}. Choose another one.")
 
     @property
     def phase(self) -> str:

@@ -63,14 +63,13 @@ def check_sources(files: Sequence[str | os.PathLike[str]], folder: Path | None) 
 def check_widths(sources: Sources, model: str | os.PathLike[str]) -> None:
     """Raise where a named file belongs to a site or width that ``model`` does not have; no weight is read."""
     from repsurgery.lm.steer.early import check_places
-    from repsurgery.lm.steer.placing import sites_of
-    from repsurgery.lm.steer.row_steering import as_steering
+    from repsurgery.lm.steer.placement import Placement
     from repsurgery.steering.io import load
 
     for path in sources.files.values():
-        places = [(site, as_steering(value).dim) for site, value in sites_of(load(path)).items()]
+        at = Placement(load(path))
         try:
-            check_places(model, places)
+            check_places(model, [(at.site, at.function.dim)])
         except (ShapeError, SiteError) as error:
             raise type(error)(f"The steering file {path} cannot be used with this model. {error}") from error
 

@@ -15,7 +15,8 @@ from typing import Any
 import repsurgery as rs
 from repsurgery.errors import OriginWarning, ParameterError, SurgeryError, SurgeryWarning
 from repsurgery.lm.load.fingerprint import fingerprint
-from repsurgery.lm.steer.placing import compare_weights, sites_of
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import compare_weights
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.lm.steer.rows import Choice, RowPlan, prepare_row
 from repsurgery.serve.refusals import Refusal
@@ -31,7 +32,7 @@ KEPT_PLANS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A file as it was last read: its stamp (None: it could not be), and its steering by site (None: unusable).
+    """A file as it was last read: its stamp (None: it could not be), and its steering as it says (None: unusable).
 
     ``reason`` says why it is unusable.
     """
@@ -39,7 +40,7 @@ class _Version:
     path: Path
     stamp: tuple[int, ...] | None
     digest: str = ""
-    steering: Mapping[str, rs.SteeringFunction] | None = None
+    steering: Placement | None = None
     reason: str = ""
 
 
@@ -91,10 +92,10 @@ class Steerings:
         for version, choice in zip(used, choices, strict=True):
             _require_bounded(version, choice)
         key = tuple((v.digest, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True))
-        row = [Choice(v.steering, c.strength, c.positions, c.scale) for v, c in zip(used, choices, strict=True)]
         with self._lock:
             if key not in self._plans:
                 try:
+                    row = [_chosen(version, choice) for version, choice in zip(used, choices, strict=True)]
                     with _without_warnings():
                         self._plans[key] = prepare_row(self._model, row)
                 except SurgeryError as error:
@@ -129,7 +130,7 @@ class Steerings:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             if before is not None and before.digest == digest:
                 return replace(before, path=path, stamp=stamp)
-            steering = self._usable(as_steering(rs.load(path)))
+            steering = self._usable(Placement(as_steering(rs.load(path))))
         except FileNotFoundError:
             return before or _Version(path, None)
         except OSError as error:
@@ -144,14 +145,20 @@ class Steerings:
         log.info("The steering %r was loaded%s.", name, "" if before is None else " again")
         return _Version(path, stamp, digest, steering)
 
-    def _usable(self, steering: rs.SteeringFunction) -> dict[str, rs.SteeringFunction]:
-        """Return ``steering`` at its site, or raise an error where it belongs to another width, site or model."""
-        (site,) = sites_of(steering)
+    def _usable(self, steering: Placement) -> Placement:
+        """Return ``steering`` as compared, or raise an error where it belongs to another width, site or model."""
         with _without_warnings():
             warnings.simplefilter("error", OriginWarning)
-            (compared,) = compare_weights(self._model, [(site, steering)], weights=self._weights)
-            prepare_row(self._model, {site: compared})
-        return {site: compared}
+            (compared,) = compare_weights(self._model, [steering], weights=self._weights)
+            prepare_row(self._model, compared)
+        return compared
+
+
+def _chosen(version: _Version, choice: SteeringChoice) -> Choice:
+    """Return the steering of a file as a request chooses it; the file decides what the request leaves open."""
+    stored = version.steering
+    assert stored is not None
+    return Choice(Placement(stored.function, stored.site, choice.strength, choice.positions), scale=choice.scale)
 
 
 def _named(versions: Mapping[str, _Version], name: str) -> _Version:
@@ -168,19 +175,18 @@ def _named(versions: Mapping[str, _Version], name: str) -> _Version:
 
 def _require_bounded(version: _Version, choice: SteeringChoice) -> None:
     """Raise a `Refusal` where a scale takes a strength out of the range that requests may ask for."""
-    if choice.scale == 1:
+    if choice.scale == 1 or version.steering is None:
         return
-    for function in (version.steering or {}).values():
-        try:
-            effective = function.origin.effective_strength(choice.strength, choice.scale)
-        except ParameterError as error:
-            raise Refusal(400, str(error), param="steering") from error
-        if abs(effective) > STRONGEST:
-            message = (
-                f"The strength of {choice.name[:64]!r} times its scale of {choice.scale:g} is {effective:g}; it must "
-                f"lie between -{STRONGEST:g} and {STRONGEST:g}."
-            )
-            raise Refusal(400, message, param="steering")
+    try:
+        effective = version.steering.function.origin.effective_strength(choice.strength, choice.scale)
+    except ParameterError as error:
+        raise Refusal(400, str(error), param="steering") from error
+    if abs(effective) > STRONGEST:
+        message = (
+            f"The strength of {choice.name[:64]!r} times its scale of {choice.scale:g} is {effective:g}; it must "
+            f"lie between -{STRONGEST:g} and {STRONGEST:g}."
+        )
+        raise Refusal(400, message, param="steering")
 
 
 @contextmanager

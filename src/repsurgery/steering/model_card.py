@@ -8,6 +8,7 @@ from repsurgery.cards import plain
 from repsurgery.errors import CertificateError, ParameterError
 from repsurgery.gates import AlwaysGate
 from repsurgery.steering.hub import check_repository, hub_library
+from repsurgery.steering.shown import foreign_words
 
 if TYPE_CHECKING:
     from repsurgery.steering.function import SteeringFunction
@@ -97,6 +98,8 @@ def _sentence(text: str) -> str:
 def certificate_words(steering: "SteeringFunction") -> str:
     """Return the certificate in sentences that begin with what follows from it."""
     certificate = steering.certificate
+    if certificate is None and (words := foreign_words(steering)):
+        return f"{words} Another program made its map."
     if certificate is None:
         return "This steering has no certificate: nothing was measured when its map was made."
     try:
@@ -148,7 +151,9 @@ def _data(steering: "SteeringFunction", facts: Facts) -> str:
         sentences.append(f"Data sets on the hub: {', '.join(map(in_markdown, facts.datasets))}.")
     if not sentences:
         sentences.append("The author of this file does not describe the data that it was fitted on.")
-    if steering.origin.data:
+    if steering.origin.foreign:
+        sentences.append(f"It is {_sentence(str(steering.origin.data))}")
+    elif steering.origin.data:
         sentences.append(f"The digest of the data is {in_markdown(steering.origin.data)}.")
     return " ".join([*sentences, "The file holds no texts and no rows."])
 

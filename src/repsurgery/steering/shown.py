@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from repsurgery.origin import Origin
     from repsurgery.steering.function import SteeringFunction
 
-__all__ = ["ShownEstimator", "function_card"]
+__all__ = ["FOREIGN_WORDS", "ShownEstimator", "foreign_words", "function_card"]
+
+FOREIGN_WORDS = "The steering is foreign; not certified until priced and certified."
 
 
 def function_card(function: "SteeringFunction") -> Card:
@@ -28,11 +30,17 @@ def function_card(function: "SteeringFunction") -> Card:
     return Card(title, _verdict(f), (*_parts(f), *_place(f.origin)))
 
 
+def foreign_words(function: "SteeringFunction") -> str:
+    """Return a sentence where another program made a steering that was not both priced and certified since."""
+    checked = function.certificate is not None and (function.price is not None or function.outcome is not None)
+    return FOREIGN_WORDS if function.origin.foreign and not checked else ""
+
+
 def _verdict(f: "SteeringFunction") -> str:
     if f.outcome is not None:
         return f.outcome.words()
     if f.certificate is None:
-        return "It carries no certificate."
+        return foreign_words(f) or "It carries no certificate."
     verdict = f.certificate._card().verdict
     if f.gate.kind in ("always", "labels") or getattr(f.certificate, "data", None) != "fitting moments":
         return verdict

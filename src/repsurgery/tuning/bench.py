@@ -25,7 +25,7 @@ from repsurgery.metrics import Mean, paired_bootstrap
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.plan import Measure, Plan
 
-__all__ = ["Bench", "Effect", "Placed", "effect_of", "price_along", "priced"]
+__all__ = ["Bench", "Effect", "effect_of", "price_along", "priced"]
 
 HEADROOM = 0.97
 """The share of the budget at which a price is placed, because other prompts and documents differ a little."""
@@ -33,29 +33,6 @@ PART = 12
 """Prompts that one core continues at a time."""
 WINDOW = 512
 """Tokens of WikiText that are read at once, unless the model reads fewer."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """A steering function at a site and a strength."""
-
-    function: SteeringFunction
-    site: str
-    strength: float
-
-    @property
-    def key(self) -> str:
-        """A text that differs between different steerings."""
-        return f"{self.function.digest()}|{self.site}|{self.strength!r}"
-
-    def scaled(self, factor: float) -> "Placed":
-        """Return the same function at another strength, rounded so that it can be written down."""
-        return replace(self, strength=float(f"{self.strength * factor:.6g}"))
-
-    @property
-    def steering(self) -> dict[str, SteeringFunction]:
-        """The form that `lm.steer` and `lm.generate` take; all positions are steered."""
-        return {self.site: self.function.with_origin(site=self.site, strength=self.strength, positions="all")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +109,9 @@ class Bench:
         twin = self.pair[0]
         return {"model": fingerprint(twin.model), "tokenizer": tokenizer_fingerprint(twin.tokenizer)}
 
-    def written(self, prompts: Sequence[str], placed: Placed | None, *, samples: int | None = None) -> list[Generation]:
+    def written(
+        self, prompts: Sequence[str], placed: lm.Placement | None, *, samples: int | None = None
+    ) -> list[Generation]:
         """Return the continuations of ``prompts``, in order; equal noise with and without steering.
 
         They are stored for each prompt, and never written twice.
@@ -140,7 +119,6 @@ class Bench:
         sampling = {**self.sampling, "max_new_tokens": self.plan.tokens, "seed": self.seed}
         identity = {**self.identity, **sampling, "steering": None if placed is None else placed.key}
         folder = keyed_folder(self.work / "written", identity)
-        steering = None if placed is None else placed.steering
 
         samples = samples or self.plan.samples
         cores = len(self.pair)
@@ -148,7 +126,7 @@ class Bench:
         parts = [(start, prompts[start::count]) for start in range(count) if prompts[start::count]]
 
         def run(twin: Twin, part: tuple[int, Sequence[str]]) -> list[Generation]:
-            how: dict[str, Any] = {"steering": steering, "batch_size": PART * samples, "progress": False, **sampling}
+            how: dict[str, Any] = {"steering": placed, "batch_size": PART * samples, "progress": False, **sampling}
             return write(twin.model, twin.tokenizer, part[1], samples, folder=folder, **how)
 
         rows = each(run, parts, self.pair)
@@ -172,12 +150,12 @@ class Bench:
         store = self._scores.setdefault(one.digest, Scores(one, self.work))
         return [score or 0.0 for score in store.of([g.text for g in generations], progress=False)]
 
-    def effect(self, prompts: Sequence[str], placed: Placed, judge: Any = None) -> Effect:
+    def effect(self, prompts: Sequence[str], placed: lm.Placement, judge: Any = None) -> Effect:
         """Return the effect on ``prompts``."""
         base, steered = (self.values(self.written(prompts, one), judge) for one in (None, placed))
         return effect_of(base, steered)
 
-    def kl(self, prompts: Sequence[str], placed: Placed, *, samples: int | None = None) -> float:
+    def kl(self, prompts: Sequence[str], placed: lm.Placement, *, samples: int | None = None) -> float:
         """Return KL(base ‖ steered) in nats, the mean over all tokens of the base's continuations of ``prompts``.
 
         The end token counts, also that of a continuation without any other.
@@ -188,7 +166,7 @@ class Bench:
         most = samples or self.plan.samples
         return self.kl_along([g for g in self.written(prompts, None) if g.sample < most], placed)
 
-    def kl_along(self, generations: Sequence[Generation], placed: Placed) -> float:
+    def kl_along(self, generations: Sequence[Generation], placed: lm.Placement) -> float:
         """Return KL(base ‖ steered) in nats, the mean over all steps of ``generations``."""
         facts = {**self.identity, "tokens": [[list(g.prompt_tokens), list(g.tokens)] for g in generations]}
         journal = journal_of(self.work / "prices", "kl", facts)
@@ -197,7 +175,7 @@ class Bench:
             journal.note({placed.key: None if math.isinf(found) else found})
         return math.inf if journal[placed.key] is None else float(journal[placed.key])
 
-    def wikitext_ratio(self, placed: Placed, documents: int) -> float | None:
+    def wikitext_ratio(self, placed: lm.Placement, documents: int) -> float | None:
         """Return the perplexity of WikiText under ``placed``, divided by that of the base; None without WikiText.
 
         It is measured on the first ``documents`` documents, or on all if there are fewer.
@@ -214,7 +192,7 @@ class Bench:
                     twin.model,
                     twin.tokenizer,
                     chosen.detokenised,
-                    {key: None if one is None else one.steering for key, one in missing.items()},
+                    missing,
                     words=chosen.words,
                     bytes=chosen.bytes,
                     max_length=min(WINDOW, context_length(twin.model, twin.tokenizer)),
@@ -225,7 +203,7 @@ class Bench:
             journal.note({key: one.word_perplexity for key, one in found.items()})
         return float(journal[placed.key]) / float(journal["base"])
 
-    def within_wikitext(self, placed: Placed, most: float, documents: int) -> tuple[Placed, float | None]:
+    def within_wikitext(self, placed: lm.Placement, most: float, documents: int) -> tuple[lm.Placement, float | None]:
         """Return ``placed`` at a strength whose ratio is at most ``most``, its own if possible, and the ratio."""
         while (ratio := self.wikitext_ratio(placed, documents)) is not None and ratio > most:
             finite = math.isfinite(ratio)
@@ -233,7 +211,7 @@ class Bench:
         return placed, ratio
 
 
-def price_along(pair: Sequence[Twin], generations: Sequence[Generation], placed: Placed) -> float:
+def price_along(pair: Sequence[Twin], generations: Sequence[Generation], placed: lm.Placement) -> float:
     """Return KL(base ‖ steered) in nats, the mean over all steps of ``generations``, on all cores.
 
     Infinite where the steered states leave the number range of the model.
@@ -241,7 +219,7 @@ def price_along(pair: Sequence[Twin], generations: Sequence[Generation], placed:
 
     def run(twin: Twin, part: Sequence[Generation]) -> list[float]:
         how: dict[str, Any] = {"direction": "base-steered", "batch_size": 16, "progress": False}
-        found = lm.kl_divergence(twin.model, twin.tokenizer, part, placed.steering, **how)
+        found = lm.kl_divergence(twin.model, twin.tokenizer, part, placed, **how)
         return [value for one in found for value in one.values]
 
     cores = len(pair)
@@ -253,7 +231,7 @@ def price_along(pair: Sequence[Twin], generations: Sequence[Generation], placed:
     return max(0.0, float(np.mean([value for part in parts for value in part])))
 
 
-def priced(placed: Placed, kl: float) -> SteeringFunction:
+def priced(placed: lm.Placement, kl: float) -> SteeringFunction:
     """Return the function of ``placed`` with a certificate whose price is ``kl`` at this strength."""
     function, certificate = placed.function, placed.function.certificate
     if not isinstance(certificate, EffectCertificate) or not 0 < kl < math.inf:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed
+from repsurgery import lm
+from repsurgery.tuning.bench import HEADROOM, Bench, Effect
 
 __all__ = ["Confirmed", "Pair", "confirm"]
 
@@ -30,7 +31,7 @@ class Confirmed:
 
     Attributes
     ----------
-    placed : Placed
+    placed : Placement
         At the strength whose price meets the budget on these prompts.
     effect : Effect
     kl : float
@@ -41,7 +42,7 @@ class Confirmed:
         Continuations of the base and of the steered model in which there is nothing to score.
     """
 
-    placed: Placed
+    placed: lm.Placement
     effect: Effect
     kl: float
     wikitext_ratio: float | None
@@ -53,7 +54,7 @@ class Confirmed:
 def confirm(
     bench: Bench,
     prompts: Sequence[str],
-    placed: Placed,
+    placed: lm.Placement,
     *,
     budget: float,
     wikitext: float | None,
@@ -81,7 +82,7 @@ def confirm(
     return Confirmed(placed, effect, kl, ratio, by_others, _pairs(bench, prompts, placed), (empty[0], empty[1]))
 
 
-def _pairs(bench: Bench, prompts: Sequence[str], placed: Placed) -> tuple[Pair, ...]:
+def _pairs(bench: Bench, prompts: Sequence[str], placed: lm.Placement) -> tuple[Pair, ...]:
     """Return, of the prompts with the highest scores, the continuation that has it, without and with steering.
 
     The choice depends on the base's texts alone, so that it does not favour the steering.

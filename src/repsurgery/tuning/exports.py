@@ -1,15 +1,17 @@
 """Where a steering is to be shipped limits what a search considers: an export holds some maps at some sites."""
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from repsurgery.affine import Translation
 from repsurgery.errors import FoldError, ParameterError
-from repsurgery.lm.fold.targets import TargetName, export_targets
+from repsurgery.exporters import EXPORTERS
+from repsurgery.lm.fold.targets import TargetName, checked_target, export_targets
 from repsurgery.lm.sites.names import resolve_site
+from repsurgery.lm.steer.placing import only_placement
 from repsurgery.steering.function import SteeringFunction
 
 __all__ = ["DEPTHS", "check_target", "exports_of", "refusal", "sites_held"]
@@ -20,15 +22,20 @@ DEPTHS = (0.8, 1.0)
 
 def check_target(export_to: str | None) -> None:
     """Raise an error unless ``export_to`` is None or the name of an export."""
-    if export_to is not None and export_to not in get_args(TargetName):
-        raise ParameterError(f"export_to is {export_to!r}; it must be one of {list(get_args(TargetName))} or None.")
+    names = EXPORTERS.names()
+    if export_to is not None and export_to not in names:
+        raise ParameterError(f"export_to is {export_to!r}; it must be one of {list(names)} or None.")
 
 
 def refusal(model: nn.Module, function: SteeringFunction, site: str, export_to: TargetName | None) -> str:
     """Return why an export cannot hold a steering function at ``site`` exactly; nothing where it can."""
     if export_to is None:
         return ""
-    target = export_targets(model, function, site, strength=1.0)[export_to]
+    target = checked_target(export_to, only_placement(model, function, site, 1.0, 1.0, caller="tune"), model)
+    if target is None:
+        raise ParameterError(
+            f"The export {export_to!r} cannot be used; the warning above says why. Choose another one."
+        )
     if target.condition == "needs custom code":
         return f"A plain folder has no place for the constant of the map at {site!r}."
     return target.refusal

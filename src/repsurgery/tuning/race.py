@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from repsurgery import lm
 from repsurgery.errors import DataError, MissingExtraError
 from repsurgery.lm.generate.generate import Generation
-from repsurgery.tuning.bench import HEADROOM, Bench, Effect, Placed, effect_of
+from repsurgery.tuning.bench import HEADROOM, Bench, Effect, effect_of
 from repsurgery.tuning.candidates import Candidate, canonical, space
 from repsurgery.tuning.forms import Form
 
@@ -31,7 +32,7 @@ class Raced:
     Attributes
     ----------
     form : Form
-    placed : Placed
+    placed : Placement
         At the strength whose measured price meets the budget.
     kl : float
         The measured price on the search prompts.
@@ -45,7 +46,7 @@ class Raced:
     """
 
     form: Form
-    placed: Placed
+    placed: lm.Placement
     kl: float
     wikitext_ratio: float | None
     effect: Effect
@@ -132,7 +133,7 @@ class Race:
         )
         return self.raced[candidate]
 
-    def place(self, form: Form) -> tuple[Placed, float, float | None]:
+    def place(self, form: Form) -> tuple[lm.Placement, float, float | None]:
         """Return the function at the strength that meets the budget on the search prompts, and its prices there.
 
         The predicted price gives the first strength, and measurements correct it. The price grows with the square of
@@ -140,7 +141,7 @@ class Race:
         """
         most = self.budget * form.candidate.price
         aim = HEADROOM * most
-        placed = Placed(form.function, form.candidate.site, form.strength(aim))
+        placed = lm.Placement(form.function, form.candidate.site, form.strength(aim), "all")
         for attempt in range(CORRECTIONS):
             kl = self.bench.kl(self.prompts, placed, samples=1)
             # a price that is too low is corrected once or twice, and one that is too high as long as it takes

@@ -11,7 +11,7 @@ from repsurgery.errors import ExtrapolationWarning, IdentityWarning, ParameterEr
 from repsurgery.lm.twins import one_thread_each, twins
 from repsurgery.origin import IN_CHAT
 from repsurgery.steering.function import SteeringFunction
-from repsurgery.tuning.bench import Placed, price_along, priced
+from repsurgery.tuning.bench import price_along, priced
 from repsurgery.tuning.evidence import gather
 from repsurgery.tuning.forms import fitted_function
 from repsurgery.tuning.inputs import choose_sites, find_prompts, find_texts
@@ -94,7 +94,7 @@ def repeat(
             work=work / "evidence",
             progress=progress,
         )
-        placed = Placed(fitted_function(candidate, evidence), candidate.site, lock["strength"])
+        placed = lm.Placement(fitted_function(candidate, evidence), candidate.site, lock["strength"], "all")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExtrapolationWarning)  # the strength is that of a measured price
             function = priced(placed, price_along(pair, evidence.apart, placed)).with_origin(origin)

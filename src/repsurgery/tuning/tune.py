@@ -156,7 +156,7 @@ def tune(
         depends on the effort alone.
     sites : sequence of str or None
         The sites to consider; None chooses by the effort.
-    export_to : {"folder", "lora", "gguf"} or None
+    export_to : {"folder", "lora", "gguf"}, the export of a plugin, or None
         Consider only steerings that this export holds exactly (see `export_targets`); a folder is one without custom
         code. None considers all, which hooks and the server can use.
     text, label : str

@@ -17,6 +17,7 @@ from repsurgery.datasets.rows import Numbered, numbered_rows, require_one_type, 
 from repsurgery.errors import DataError, LabelError, NonFiniteError, OptionsError, ParameterError, ShapeError
 from repsurgery.gates import LabelsGate, SoftGate
 from repsurgery.lm.steer.early import check_places
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.origin import IN_CHAT
 from repsurgery.outputs import check_output
 from repsurgery.scale.formats.arrow import vector_columns, vectors
@@ -34,7 +35,7 @@ from repsurgery.scale.formats.written import (
 from repsurgery.scale.shards.patterns import stored_at
 from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.prompts import in_chat
-from repsurgery.workflows.steerings import Opened, recognised
+from repsurgery.workflows.steerings import SteeringFile, recognised
 
 __all__ = ["Applied", "apply_to_texts", "apply_to_vectors", "holds_texts"]
 
@@ -85,7 +86,7 @@ def holds_texts(source: str | os.PathLike[str], text: str | None = None) -> bool
 
 
 def apply_to_vectors(
-    opened: Opened,
+    opened: SteeringFile,
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
@@ -97,7 +98,7 @@ def apply_to_vectors(
 
     Parameters
     ----------
-    opened : Opened
+    opened : SteeringFile
         See `open_steering`.
     source : path
         A .npy, .safetensors or .parquet file of n vectors.
@@ -118,7 +119,8 @@ def apply_to_vectors(
     """
     file, place = Path(source), _place(out, [source, labels])
     labelled = label_column is not None or labels is not None
-    _check_labels_wanted(opened.function, labelled=labelled)
+    at = opened.placement
+    _check_labels_wanted(at.function, labelled=labelled)
     stored = stored_at(file, tuple(columns), label_column if labels is None else None, ndim=2)
     if isinstance(stored, SafetensorsArray) and "repsurgery" in (stored.contents()[1].get("__metadata__") or {}):
         raise DataError(f"{file} is a file of repsurgery, such as a steering, not vectors. Name the vectors second.")
@@ -129,13 +131,13 @@ def apply_to_vectors(
             "row per vector."
         )
     n, d = header.shape
-    if d != opened.function.dim:
+    if d != at.function.dim:
         raise ShapeError(
-            f"{file} holds vectors of {d} features; the steering was made for {opened.function.dim}. Extract them at "
-            f"the site where it was fitted ({opened.site if opened.site_known else 'unknown'})."
+            f"{file} holds vectors of {d} features; the steering was made for {at.function.dim}. Extract them at "
+            f"the site where it was fitted ({at.site if opened.site_known else 'unknown'})."
         )
     concept = _stored_labels(file if labels is None else Path(labels), label_column, n) if labelled else None
-    steer = _Steer(opened, str(file), concept, n, d, header.dtype)
+    steer = _Steer(at, str(file), concept, n, d, header.dtype)
     if file.suffix.lower() in PARQUET and place.suffix.lower() in PARQUET:
         with atomic_file(place) as stream:
             write_parquet(stream, _steered_table(file, tuple(columns), label_column, steer))
@@ -148,7 +150,7 @@ def apply_to_vectors(
 
 
 def apply_to_texts(
-    opened: Opened,
+    opened: SteeringFile,
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
@@ -166,7 +168,7 @@ def apply_to_texts(
 
     Parameters
     ----------
-    opened : Opened
+    opened : SteeringFile
         See `open_steering`.
     source : path
         A table, see `read_table`.
@@ -193,7 +195,7 @@ def apply_to_texts(
     The vectors are those of a steered pass at the site (test_texts_give_the_states_of_a_steered_pass).
     """
     file, place = Path(source), _place(out, [source, model])
-    function, origin = opened.function, opened.function.origin
+    site, function, origin = opened.placement.site, opened.placement.function, opened.placement.function.origin
     _check_labels_wanted(function, labelled=label_column is not None)
     name = model or origin.model
     if name is None:
@@ -216,19 +218,19 @@ def apply_to_texts(
     stated = (origin.pooling or "").removesuffix(IN_CHAT)
     pooled: Any = pooling or (stated if stated in get_args(Pooled) else "last")
     opened.warn_about_chat(chat=chat)
-    check_places(name, [(opened.site, function.dim)])
+    check_places(name, [(site, function.dim)])
     network, tokenizer = lm.load(name, device=device, dtype=dtype)
     (known,) = recognised([opened], network)
     X = lm.extract(
         network,
         tokenizer,
         in_chat(texts) if chat else texts,
-        site=opened.site,
+        site=site,
         pooling=pooled,
         max_length=max_length,
         progress=progress,
     )
-    steer = _Steer(known, str(file), concept, len(X), X.shape[1], str(X.dtype))
+    steer = _Steer(known.placement, str(file), concept, len(X), X.shape[1], str(X.dtype))
     size = _block(X.shape[1])
     if place.suffix.lower() in PARQUET:
         beside = _whole_table(file, size) if file.suffix.lower() in PARQUET else _text_batches(table, size)
@@ -236,7 +238,7 @@ def apply_to_texts(
             write_parquet(stream, _with_vectors(beside, X, steer))
     else:
         _write(place, (steer(X[i : i + size]) for i in range(0, len(X), size)), steer.applied, COLUMN)
-    return steer.applied, f"{_POOLED[pooled]} of each text at {opened.site} of {name}"
+    return steer.applied, f"{_POOLED[pooled]} of each text at {site} of {name}"
 
 
 _POOLED = {"last": "the last token", "cls": "the first token", "mean": "the mean over the tokens"}
@@ -245,12 +247,12 @@ _POOLED = {"last": "the last token", "cls": "the first token", "mean": "the mean
 class _Steer:
     """Steers blocks of rows in their order, and counts what it did."""
 
-    def __init__(self, opened: Opened, source: str, labels: Any, n: int, d: int, dtype: str) -> None:
-        strength = opened.function.origin.strength
+    def __init__(self, placement: Placement, source: str, labels: Any, n: int, d: int, dtype: str) -> None:
+        function, strength = placement.function, placement.strength
         self.applied = Applied(n, d, dtype if dtype in KEPT else _made(dtype))
-        self._function = opened.function if strength == 1 else opened.function.interpolate(strength)  # type: ignore[arg-type]
+        self._function = function if strength == 1 else function.interpolate(strength)
         self._idle = strength == 0
-        self._labels = None if labels is None else _as_classes(opened.function, labels, source)
+        self._labels = None if labels is None else _as_classes(function, labels, source)
         self._source, self._at = source, 0
 
     def __call__(self, X: Rows) -> Rows:

@@ -14,9 +14,10 @@ from repsurgery.lm.chat import ChatText, Conversation, as_text
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.steer.early import check_places
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.prompts import speaks_in_chat
-from repsurgery.workflows.steerings import Opened, recognised
+from repsurgery.workflows.steerings import SteeringFile, recognised
 
 __all__ = ["Compared", "Comparison", "SteeredSteps", "compare", "steered_steps"]
 
@@ -87,7 +88,7 @@ class Comparison:
 
 
 def compare(
-    steerings: Sequence[Opened],
+    steerings: Sequence[SteeringFile],
     prompts: Sequence[str | Conversation],
     *,
     model: str = DEFAULT_MODEL,
@@ -100,7 +101,7 @@ def compare(
 
     Parameters
     ----------
-    steerings : sequence of Opened
+    steerings : sequence of SteeringFile
         See `open_steerings`; each steers alone.
     prompts : sequence of str or conversations
     model, device, dtype
@@ -120,20 +121,20 @@ def compare(
     for one in steerings:
         one.warn_about_strength()
         one.warn_about_chat(chat=speaks_in_chat(prompts))
-    check_places(model, [(one.site, one.function.dim) for one in steerings])
+    check_places(model, [(one.placement.site, one.placement.function.dim) for one in steerings])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)
 
     def written(steering: Any) -> list[Generation]:
         return lm.generate(network, tokenizer, prompts, steering=steering, progress=progress, **sampling)
 
-    opened = recognised(steerings, network)
-    columns = [written(None), *(written(one.steering) for one in opened)]
+    placed = [one.placement for one in recognised(steerings, network)]
+    columns = [written(None), *(written(one) for one in placed)]
     rows = [
         Compared(_shown(row[0].prompt), row[0].sample, tuple(g.text for g in row)) for row in zip(*columns, strict=True)
     ]
     steps = [
         steered_steps(network, tokenizer, column, one, progress=progress)
-        for one, column in zip(opened, columns[1:], strict=True)
+        for one, column in zip(placed, columns[1:], strict=True)
     ]
     return Comparison(rows, steps)
 
@@ -143,9 +144,9 @@ def _shown(prompt: str) -> str:
 
 
 def steered_steps(
-    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], opened: Opened, *, progress: bool = True
+    model: nn.Module, tokenizer: Any, generations: Sequence[Generation], placement: Placement, *, progress: bool = True
 ) -> SteeredSteps:
-    """Return how many steps of ``generations`` were steered by ``opened``, under which they were written.
+    """Return how many steps of ``generations`` were steered by ``placement``, under which they were written.
 
     A step is a position that predicted a token, the end token included; behind a soft gate it counts by its strength.
     The counts of `lm.steer` are different: they include the prompt, and finished texts that wait for the rest of their
@@ -156,16 +157,16 @@ def steered_steps(
     ----------
     The count is that of the hook over the same steps (test_the_share_is_that_of_the_hook_without_prompt_and_waiting).
     """
-    function, how = opened.function, opened.function.origin
+    function = placement.function
     steps = [len(g.tokens) + g.finished for g in generations]
     soft = isinstance(function.gate, SoftGate)
-    if how.strength == 0:
+    if placement.strength == 0:
         return SteeredSteps(0, sum(steps), soft)
     # of the positions that predict a token, the first is also the last one of the prompt
-    eligible = [1] * len(steps) if how.positions in ("prompt", "last") else steps
+    eligible = [1] * len(steps) if placement.positions in ("prompt", "last") else steps
     if not soft and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate)):
         return SteeredSteps(sum(eligible), sum(steps))
-    states = lm.states_along(model, tokenizer, generations, site=opened.site, progress=progress)
+    states = lm.states_along(model, tokenizer, generations, site=placement.site, progress=progress)
     counts = (_steered(function, X[:n]) for X, n in zip(states, eligible, strict=True))
     return SteeredSteps(sum(counts), sum(steps), soft)
 

@@ -1,35 +1,35 @@
-"""Export a saved steering: as a folded model, a LoRA adapter or a control vector of llama.cpp."""
+"""Export a saved steering in the form of another program: see `repsurgery.exporters`."""
 
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 import repsurgery as rs
 from repsurgery import lm
-from repsurgery.checkpoint import added_files
-from repsurgery.errors import FoldError, OptionsError, OriginWarning, ParameterError
+from repsurgery.errors import FoldError, MissingExtraError, OptionsError, OriginWarning, ParameterError, SurgeryError
+from repsurgery.exporters import EXPORTERS, Exporter, Written
 from repsurgery.lm.fold.bias_placement import portable_sites
-from repsurgery.lm.fold.fold import portability
-from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable, single_map
-from repsurgery.lm.fold.gguf import gguf_package
-from repsurgery.lm.fold.lora import peft_package
+from repsurgery.lm.fold.exporters import whole_map
+from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable
 from repsurgery.lm.fold.lora_factors import check_rank, lora_point, low_rank
-from repsurgery.lm.fold.targets import TargetName, export_targets, nearest_targets
+from repsurgery.lm.fold.targets import TargetName, checked_target, nearest_targets
 from repsurgery.lm.fold.weights import is_quantised
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.load.origin import architecture
 from repsurgery.lm.steer.early import check_places
-from repsurgery.lm.steer.placing import placements
-from repsurgery.lm.steer.positions import Positions
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import only_placement
 from repsurgery.outputs import check_new_file, check_new_folder
+from repsurgery.registry import reads
 from repsurgery.steering.function import EVERYBODY
-from repsurgery.workflows.loading import adapter_code, adapter_facts, control_vector_code, folder_code
-from repsurgery.workflows.steerings import Opened, recognised
+from repsurgery.workflows.steerings import SteeringFile, recognised
 
-__all__ = ["Exported", "export_steering"]
+__all__ = ["Exported", "check_out", "export_steering"]
 
 HOOKS = "steer with hooks: repsurgery generate or repsurgery serve."
 
@@ -42,7 +42,8 @@ class Exported:
     ----------
     path : Path
         The folder or file.
-    to : {"folder", "lora", "gguf"}
+    to : str
+        The name of the export.
     facts : tuple of str
         Sentences on what was written: rank and error, and whether it merges.
     code : tuple of str
@@ -59,7 +60,7 @@ class Exported:
 
 
 def export_steering(
-    opened: Opened,
+    opened: SteeringFile,
     out: str | os.PathLike[str],
     *,
     to: TargetName,
@@ -71,17 +72,19 @@ def export_steering(
     other_model: bool = False,
     custom_code: bool = False,
     rank: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Write a steering for ``model`` to ``out``, or raise an error that names the nearest target that can hold it.
 
     Parameters
     ----------
-    opened : Opened
+    opened : SteeringFile
         See `open_steering`.
     out : path
         A new or empty folder, or for "gguf" a new file.
-    to : {"folder", "lora", "gguf"}
-        A model with the steering in its weights, a PEFT adapter, or a control vector of llama.cpp.
+    to : str
+        A name in `EXPORTERS`: "folder" is a model with the steering in its weights, "lora" a PEFT adapter, "gguf" a
+        control vector of llama.cpp.
     model, device, dtype
         See `lm.load`; weights are written in this dtype.
     every_vector : bool
@@ -95,6 +98,8 @@ def export_steering(
         Allow a folder that needs its own code to load, where the architecture has no place for the constant part.
     rank : int or None
         For "lora": write the best approximation of this rank where the map has a higher one.
+    options : mapping or None
+        Further options of the export, as values or as text; see `Exporter.options`.
 
     Raises
     ------
@@ -109,48 +114,92 @@ def export_steering(
     ----------
     Hooks, folder, adapter and merged adapter agree (test_every_export_says_what_the_hooks_say).
     """
-    _check_options(to, custom_code=custom_code, rank=rank)
+    exporter = EXPORTERS[to]
+    given = {"custom_code": custom_code or None, "rank": check_rank(rank), **(options or {})}
+    chosen = _typed(exporter, to, {name: value for name, value in given.items() if value is not None})
+    getattr(exporter, "require", lambda: None)()
     opened.warn_about_strength()
-    target = check_new_file(out) if to == "gguf" else check_new_folder(out)
-    check_places(model, [(opened.site, opened.function.dim)])
+    target = check_out(exporter, out)
+    check_places(model, [(opened.placement.site, opened.placement.function.dim)])
     network, tokenizer = lm.load(model, device=device, dtype=dtype)
     known = opened if other_model else _of_this_model(opened, network)
-    # other sites and models are warned of here, once: the map that is written has no origin
-    (at,) = placements(network, {known.site: known.function}, strength=None, positions=None, caller="export")
-    _check_positions(at.positions, allowed=every_vector or every_position)
-    m = _one_map(_without_gate(at.steering) if every_vector else at.steering, at.strength)
-    _require_held(network, m, at.site, to, custom_code=custom_code, rank=rank)
-    match to:
-        case "folder":
-            folded = lm.fold(network, m, at.site)
-            with added_files(target) as draft:
-                lm.save_folded(folded, draft, custom_code=custom_code)
-                tokenizer.save_pretrained(draft)
-            code = folder_code(network, target, custom_code=portability(folded) is not None)
-            return Exported(target, to, ("Exact: the steering is in the weights.",), code)
-        case "lora":
-            written = lm.to_lora(network, m, at.site, target, rank=rank, constant="merge")
-            return Exported(target, to, adapter_facts(written), adapter_code(network, written), written.exact)
-        case "gguf":
-            lm.to_gguf(network, m, at.site, target)
-            block = at.site.removeprefix("layers.")
-            facts = (f"Exact: one float32 vector, which llama.cpp adds after block {block} at every position.",)
-            return Exported(target, to, facts, control_vector_code(target))
+    # other sites and models are warned of here, once
+    at: Placement = only_placement(network, known.placement, None, None, 1.0, caller="export")
+    if at.positions != "all" and (every_vector or every_position or not _holds(to, at, network)):
+        at = _at_every_position(at, allowed=every_vector or every_position)
+    if every_vector:
+        at = replace(at, function=_without_gate(at.function))
+    _require_held(network, at, to, custom_code=custom_code, rank=rank)
+    written = _write(exporter, to, at, network, tokenizer, target, chosen)
+    return Exported(target, to, written.facts, written.code, written.exact)
 
 
-def _check_options(to: TargetName, *, custom_code: bool, rank: int | None) -> None:
-    """Raise before the model is loaded: options of other targets, and missing packages."""
-    if check_rank(rank) is not None and to != "lora":
-        raise OptionsError(f"rank is {rank}; only --to lora takes it, because other exports have no rank.")
-    if custom_code and to != "folder":
-        raise OptionsError("custom_code is set; only --to folder takes it, because other exports need no code.")
-    if to == "lora":
-        peft_package()
-    if to == "gguf":
-        gguf_package()
+def check_out(exporter: Exporter, out: str | os.PathLike[str]) -> Path:
+    """Return ``out`` as a path if the export may be written there: a new file, or a new or empty folder."""
+    writes = getattr(exporter, "writes", "folder" if Path(out).is_dir() else "file")
+    return check_new_folder(out) if writes == "folder" else check_new_file(out)
 
 
-def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
+def _typed(exporter: Exporter, to: TargetName, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an export with the types that it states, or raise an `OptionsError`."""
+    typed = {}
+    kinds = {name: kind if isinstance(kind, type) else type(kind) for name, kind in exporter.options.items()}
+    for name, value in given.items():
+        kind = kinds.get(name)
+        if kind is None:
+            takers = " or ".join(f"--to {key}" for key, other in EXPORTERS.own().items() if name in other.options)
+            known = ", ".join(kinds) or "no options"
+            raise OptionsError(
+                f"{name} is {value}; " + (f"only {takers} takes it." if takers else f"{to} has {known}.")
+            )
+        try:
+            typed[name] = _as_bool(value) if kind is bool else kind(value)
+        except ValueError as error:
+            raise OptionsError(f"{name} is {value!r}; {to} needs a value of the type {kind.__name__}.") from error
+    return typed
+
+
+def _as_bool(value: Any) -> bool:
+    return ("false", "true").index(str(value).lower()) == 1
+
+
+def _holds(to: TargetName, at: Placement, network: nn.Module) -> bool:
+    target = checked_target(to, at, network)
+    return target is not None and target.holds
+
+
+def _write(
+    exporter: Exporter,
+    to: TargetName,
+    at: Placement,
+    network: nn.Module,
+    tokenizer: Any,
+    path: Path,
+    options: Mapping[str, Any],
+) -> Written:
+    """Let the exporter write, and return what it says; a package that it lacks is an error that names its extra."""
+    extra = {"tokenizer": tokenizer} if "tokenizer" in reads(exporter.write) else {}
+    try:
+        result = exporter.write(at, network, path, **extra, **options)
+        written = result if isinstance(result, Written) else Written()
+        code = written.code or exporter.how_to_load(path)
+        return replace(written, code=tuple(code.splitlines() if isinstance(code, str) else code))
+    except (SurgeryError, OSError):
+        raise
+    except ModuleNotFoundError as error:
+        if not exporter.extra:
+            raise
+        install = f"pip install '{EXPORTERS.package(to)}[{exporter.extra}]'"
+        raise MissingExtraError(f"The export {to} needs {error.name}: {install}") from error
+    except Exception as error:
+        if to in EXPORTERS.own():
+            raise
+        problem = f"writing raised {type(error).__name__}: {error}"
+        EXPORTERS.warn_of(to, problem)
+        raise ParameterError(f"The export {to!r} cannot be used: {problem}. Choose another one.") from error
+
+
+def _of_this_model(opened: SteeringFile, network: nn.Module) -> SteeringFile:
     """Return the steering as recognised; raise where it was fitted on other weights or another configuration."""
     advice = "Add --other-model to export it all the same."
     try:
@@ -159,7 +208,7 @@ def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
             (known,) = recognised([opened], network)
     except OriginWarning as warning:
         raise ParameterError(f"{warning} {advice}") from warning
-    configuration = known.function.origin.configuration
+    configuration = known.placement.function.origin.configuration
     if configuration is not None and architecture(network) not in (None, configuration):
         raise ParameterError(
             "This steering was fitted on a model of another configuration, so its maps may be meaningless in this one. "
@@ -168,13 +217,12 @@ def _of_this_model(opened: Opened, network: nn.Module) -> Opened:
     return known
 
 
-def _check_positions(positions: Positions, *, allowed: bool) -> None:
-    if positions == "all":
-        return
-    said = f"This steering is meant for positions={positions!r}; an export acts at every position."
+def _at_every_position(at: Placement, *, allowed: bool) -> Placement:
+    words = f"This steering is meant for positions={at.positions!r}; an export acts at every position."
     if not allowed:
-        raise FoldError(f"{said} Add --every-vector to export it all the same, or {HOOKS}")
-    warnings.warn(f"{said} To use these positions only, {HOOKS}", OriginWarning, stacklevel=3)
+        raise FoldError(f"{words} Add --every-vector to export it all the same, or {HOOKS}")
+    warnings.warn(f"{words} To use these positions only, {HOOKS}", OriginWarning, stacklevel=3)
+    return replace(at, positions="all")
 
 
 def _without_gate(function: rs.SteeringFunction) -> rs.SteeringFunction:
@@ -186,32 +234,33 @@ def _without_gate(function: rs.SteeringFunction) -> rs.SteeringFunction:
     return rs.SteeringFunction({EVERYBODY: next(iter(maps.values()))})
 
 
-def _one_map(function: rs.SteeringFunction, strength: float) -> rs.AffineMap:
+def _one_map(at: Placement, to: TargetName) -> rs.AffineMap:
     try:
-        return single_map(function, strength, caller="export")
+        return whole_map(at)
     except FoldError as error:
         raise FoldError(
-            f"This steering asks its {function.gate.kind} gate which vectors to steer, and no export holds a gate. Add "
+            f"This steering asks its {at.function.gate.kind} gate which vectors to steer, and {to} holds no gate. Add "
             f"--every-vector to export its map without the gate, or {HOOKS}"
         ) from error
 
 
-def _require_held(
-    network: nn.Module, m: rs.AffineMap, site: str, to: TargetName, *, custom_code: bool, rank: int | None
-) -> None:
-    """Raise an error that names the nearest target, unless ``to`` holds the map, or may approximate it."""
-    targets = export_targets(network, m, site)
-    wanted = targets[to]
-    approximable = to == "lora" and _has_approximations(network, m, site)
+def _require_held(network: nn.Module, at: Placement, to: TargetName, *, custom_code: bool, rank: int | None) -> None:
+    """Raise an error that names the nearest target, unless ``to`` holds the placement, or may approximate its map."""
+    wanted = checked_target(to, at, network)
+    if wanted is None:
+        raise ParameterError(f"The export {to!r} cannot be used; the warning above says why. Choose another one.")
     if wanted.holds and (wanted.condition != "needs custom code" or custom_code):
         return
+    m = _one_map(at, to)
+    approximable = to == "lora" and _has_approximations(network, m, at.site)
     if approximable and rank is not None:
         return
+    checked = {name: target for name in EXPORTERS if (target := checked_target(name, at, network)) is not None}
     others = [
         f"--to {other.name}{' --custom-code' * (other.condition == 'needs custom code')}"
-        for other in nearest_targets(targets, to, m)
+        for other in nearest_targets(checked, to, m)
     ]
-    sentences = [wanted.refusal or _without_bias(network, site)]
+    sentences = [wanted.refusal or _without_bias(network, at.site)]
     if others:
         sentences.append(f"The nearest target that holds it exactly is {others[0]}.")
         sentences += [f"{other} holds it too." for other in others[1:]]
@@ -219,7 +268,7 @@ def _require_held(
         sentences.append("--rank N writes its best approximation of rank N, and states the error.")
     if not others and not wanted.holds:
         quantised = any(is_quantised(module) for module in network.modules())
-        remedy = UNQUANTISED if quantised else f"{nearest_foldable(network, site)} Or {HOOKS}"
+        remedy = UNQUANTISED if quantised else f"{nearest_foldable(network, at.site)} Or {HOOKS}"
         sentences.append(f"No other target holds it. {remedy}")
     raise FoldError(" ".join(sentences))
 

@@ -10,25 +10,24 @@ import repsurgery as rs
 from repsurgery.callers import warn_caller
 from repsurgery.errors import OptionsError, OriginWarning, ParameterError
 from repsurgery.lm.steer.budget import budgeted_strength
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.placing import compare_weights
-from repsurgery.lm.steer.positions import Positions, check_positions
+from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import ChosenStrength
 from repsurgery.steering.in_force import InForce, strength_in_force
 
-__all__ = ["Opened", "open_steering", "open_steerings", "recognised"]
+__all__ = ["SteeringFile", "open_steering", "open_steerings", "recognised"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened:
-    """A steering from a file, and how it is used.
+class SteeringFile:
+    """A steering from a file, and what a command says of its use.
 
     Attributes
     ----------
-    function : SteeringFunction
-        The steering in the file; its origin holds the strength and the positions at which it is used.
-    site : str
-        Where it is used.
+    placement : Placement
+        How it is used; the origin of its function holds the same strength and positions.
     site_known : bool
         Whether the caller or the file names the site. Otherwise it is "final", which may not be where it was fitted.
     unmeasured : str
@@ -37,16 +36,10 @@ class Opened:
         The strength at which it is used, and what to say of it.
     """
 
-    function: rs.SteeringFunction
-    site: str
+    placement: Placement
     site_known: bool
     unmeasured: str
     force: InForce
-
-    @property
-    def steering(self) -> dict[str, rs.SteeringFunction]:
-        """The steering as `lm.steer` and `lm.generate` take it."""
-        return {self.site: self.function}
 
     def warn_about_strength(self) -> None:
         """Warn where the strength is far from what was measured or priced; see `strength_in_force`."""
@@ -54,12 +47,12 @@ class Opened:
 
     def warn_about_chat(self, *, chat: bool) -> None:
         """Warn where the steering was fitted through a chat template and is used without one, or the other way."""
-        fitted = self.function.origin.in_chat
+        fitted, site = self.placement.function.origin.in_chat, self.placement.site
         if fitted is None or fitted == chat:
             return
         was, now = ("in a chat", "without one: add --chat") if fitted else ("on plain texts", "in a chat")
         warn_caller(
-            f"The steering for {self.site!r} was fitted {was} and is used {now}; its effect there is not known.",
+            f"The steering for {site!r} was fitted {was} and is used {now}; its effect there is not known.",
             OriginWarning,
         )
 
@@ -67,8 +60,8 @@ class Opened:
     def words(self) -> str:
         """A phrase that gives site, strength and positions."""
         guess = "" if self.site_known else " (the file names no site)"
-        how = self.function.origin
-        return f"at {self.site}{guess}, strength {how.strength:g}, positions {how.positions}"
+        at = self.placement
+        return f"at {at.site}{guess}, strength {at.strength:g}, positions {at.positions}"
 
 
 def open_steerings(
@@ -79,7 +72,7 @@ def open_steerings(
     positions: Positions | None = None,
     kl_budget: float | None = None,
     scale: float = 1.0,
-) -> list[Opened]:
+) -> list[SteeringFile]:
     """Read files of maps, steering functions or estimators.
 
     Parameters
@@ -114,7 +107,7 @@ def open_steering(
     scale: float = 1.0,
     *,
     labelled: bool = False,
-) -> Opened:
+) -> SteeringFile:
     """Read one file; see `open_steerings`. ``labelled`` allows a gate that reads labels, which tokens do not have."""
     function = as_steering(rs.load(file), caller=f"The file {file}", labelled=labelled)
     origin = function.origin
@@ -129,13 +122,15 @@ def open_steering(
             positions=positions,
             caller="This command",
         )
-    there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
-    measured = origin.revised(site=origin.site or there)
-    as_measured = (measured.site, measured.positions or "all") == (there, where)
-    force = strength_in_force(function, strength, scale, as_measured=as_measured)
-    used = origin.revised(strength=ChosenStrength(force.strength), positions=where)
-    unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
-    return Opened(function.with_origin(used), there, place is not None, unmeasured, force)
+    asked = Placement(function, place, strength, positions)
+    measured = origin.revised(site=origin.site or asked.site)
+    as_measured = (measured.site, measured.positions or "all") == (asked.site, asked.positions)
+    force = strength_in_force(function, asked.strength, scale, as_measured=as_measured)
+    chosen = ChosenStrength(force.strength)
+    used = origin.revised(strength=chosen, positions=asked.positions)
+    unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=asked.site))
+    placement = Placement(function.with_origin(used), asked.site, chosen, asked.positions)
+    return SteeringFile(placement, place is not None, unmeasured, force)
 
 
 def _differences(measured: rs.Origin, used: rs.Origin) -> str:
@@ -165,7 +160,7 @@ def _require_price(strength: float | None, function: rs.SteeringFunction, file: 
         )
 
 
-def recognised(opened: Sequence[Opened], model: nn.Module) -> list[Opened]:
+def recognised(files: Sequence[SteeringFile], model: nn.Module) -> list[SteeringFile]:
     """Return the same steerings after one comparison of the weights of ``model`` with those each was fitted on."""
-    functions = compare_weights(model, [(one.site, one.function) for one in opened])
-    return [replace(one, function=function) for one, function in zip(opened, functions, strict=True)]
+    compared = compare_weights(model, [file.placement for file in files])
+    return [replace(file, placement=placement) for file, placement in zip(files, compared, strict=True)]

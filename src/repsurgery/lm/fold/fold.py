@@ -51,6 +51,7 @@ def fold(
         A transformers model; it is not changed, and it shares no memory with the result.
     steering : AffineMap, or a SteeringFunction or fitted estimator that steers every vector by one map
         x ↦ Wx + b on the d features of the site. A gated function is not affine and is refused.
+        Or a `Placement`, or a list of them at one site, which are composed; they state site and strength themselves.
     site : str or None
         One of `foldable_sites`, or the path of a linear layer. At ``"layers.N"`` translations can also be folded where
         a block ends in a plain sum, and translations and diagonal maps where it ends in a LayerNorm. None uses the
@@ -89,7 +90,7 @@ def fold(
     """
     require_plain(model)
     at = weight_placement(model, steering, site, strength, scale, caller="fold")
-    m, site = single_map(at.steering, at.strength, caller="fold"), at.site
+    m, site = single_map(at.function, at.strength, caller="fold"), at.site
     point = fold_target(model, m, site)
     folded = copy.deepcopy(model)
     with torch.no_grad():

@@ -16,6 +16,7 @@ from repsurgery.errors import FoldError, MissingExtraError, ShapeError
 from repsurgery.lm.fold.fold_points import single_map
 from repsurgery.lm.sites.names import resolve_site, site_names
 from repsurgery.lm.sites.wrappers import unwrapped
+from repsurgery.lm.steer.placement import placements_in
 from repsurgery.lm.steer.placing import weight_placement
 from repsurgery.lm.steer.row_steering import as_steering
 
@@ -38,7 +39,7 @@ def to_gguf(
     model : nn.Module
         A decoder, of which only the family and the sizes are read.
     steering : Translation, or a SteeringFunction or fitted estimator that steers every vector by the same translation
-        x ↦ x + shift, with ``shift`` (d,).
+        x ↦ x + shift, with ``shift`` (d,). Or placements, as for `fold`.
     site : str or None
         ``"layers.N"`` with N from 1 to the last block; None uses the site that the steering's origin names.
     path : path
@@ -72,11 +73,11 @@ def to_gguf(
     A failure leaves no file behind (test_a_failed_export_leaves_nothing_behind).
     """
     inner: Any = unwrapped(model)
-    named = as_steering(steering, caller="to_gguf").origin.site if site is None else site
-    if named is not None:
-        _block(inner, named)  # checked first: this error also explains a block that the model lacks
+    # checked first: this error also explains a block that the model lacks
+    for named in _named_sites(steering, site):
+        _block(inner, named)
     at = weight_placement(inner, steering, site, strength, scale, caller="to_gguf")
-    m, site = single_map(at.steering, at.strength, caller="to_gguf"), at.site
+    m, site = single_map(at.function, at.strength, caller="to_gguf"), at.site
     number, shift = control_vector(inner, m, site)
     direction = _rounded(shift)
     gguf = gguf_package()
@@ -96,6 +97,15 @@ def to_gguf(
             writer.close()
         stream.write(draft.read_bytes())
     return target
+
+
+def _named_sites(steering: Any, site: str | None) -> list[str]:
+    if site is not None:
+        return [site]
+    if placed := placements_in(steering):
+        return [one.site for one in placed]
+    named = as_steering(steering, caller="to_gguf").origin.site
+    return [] if named is None else [named]
 
 
 def control_vector(model: nn.Module, m: AffineMap, site: str) -> tuple[int, Vector]:

@@ -99,6 +99,7 @@ def to_lora(
         It is not changed.
     steering : AffineMap, or a SteeringFunction or fitted estimator that steers every vector by one map
         x ↦ Ax + b. A − I must have low rank (LEACE, MidSteer, translations), unless ``rank`` is given.
+        Or placements, as for `fold`.
     site : str or None
         As for `fold`, except sites where only a LayerNorm can hold a map.
     folder : path
@@ -132,7 +133,7 @@ def to_lora(
         raise ParameterError(f"constant is {constant!r}; it must be 'carry', 'merge' or 'omit'.")
     check_rank(rank)
     at = weight_placement(model, steering, site, strength, scale, caller="to_lora")
-    m, site = single_map(at.steering, at.strength, caller="to_lora"), at.site
+    m, site = single_map(at.function, at.strength, caller="to_lora"), at.site
     point = lora_point(inner, m, site)
     layer = inner.get_submodule(point.path)
     B, A, error = factors(layer, point, m, rank)

@@ -98,10 +98,11 @@ def generate(
     prompts : sequence of str or conversations
         A conversation is a list of messages with role and content, to which the assistant answers; if its last message
         is the assistant's, that message is continued. See `chat_prompt`.
-    steering : None, a mapping of site to steering, one steering for the site of its origin, else "final", or a list
-        See `steer`, also for ``strength``, ``scale``, ``kl_budget``, ``fisher``, ``moments``, ``share`` and
-        ``positions``. A list has one entry for each prompt, as in `steer_rows`; ``strength`` and ``positions`` then
-        hold for choices that state none, ``scale`` multiplies that of each choice, and ``kl_budget`` is refused.
+    steering : None, a mapping of site to steering, a Placement, one steering for the site of its origin, or a list
+        A steering whose origin names no site acts at "final". See `steer`, also for ``strength``, ``scale``,
+        ``kl_budget``, ``fisher``, ``moments``, ``share`` and ``positions``. A list has one entry for each prompt, as in
+        `steer_rows`, which may itself be a list of placements; ``strength`` and ``positions`` then hold for entries
+        that state none, ``scale`` multiplies that of each entry, and ``kl_budget`` is refused.
     n, max_new_tokens : int
     top_p, temperature : float
         Nucleus mass and temperature of the sampling.

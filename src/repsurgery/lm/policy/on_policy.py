@@ -27,7 +27,7 @@ from repsurgery.lm.read.states import reader
 from repsurgery.lm.sites.names import resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.forward_context import excuse_blocks
-from repsurgery.lm.steer.placing import fixed_sites
+from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.steer import optional_steer
 from repsurgery.moments import ClassMoments
 
@@ -223,15 +223,16 @@ def on_policy(
 
 
 def _located(model: nn.Module, steering: Any) -> Any:
-    """Return ``steering`` as a mapping of sites, or raise an error if its positions cannot be found along a text."""
+    """Return ``steering`` with its sites, or raise an error if its positions cannot be found along a text."""
     if steering is None:
         return None
-    placed = fixed_sites(unwrapped(model), steering)
-    for site, function in placed.items():
-        if function.origin.positions == "assistant":
+    placed = placements(unwrapped(model), sites_of(steering), strength=None, positions=None)
+    for one in placed:
+        if one.positions == "assistant":
             raise ParameterError(
-                f"The steering at {site!r} acts at positions='assistant'; on_policy reads texts again, and they do not "
-                "say where earlier answers are. Pass steering.with_origin(positions='generated'), or positions='all'."
+                f"The steering at {one.site!r} acts at positions='assistant'; on_policy reads texts again, and they do "
+                "not say where earlier answers are. Pass steering.with_origin(positions='generated'), or "
+                "positions='all'."
             )
     return placed
 

@@ -14,6 +14,8 @@ from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.price.fisher import fisher
 from repsurgery.lm.price.positions import Shifted, reading_of
 from repsurgery.lm.read.states import reader
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import refuse_choices
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.price import Price
@@ -43,7 +45,8 @@ def price(
         A transformers decoder and its tokenizer; neither is changed.
     texts : sequence of n strings or of n `Generation`
         Ordinary text of the kind that should not suffer.
-    steering : fitted estimator, SteeringFunction or AffineMap
+    steering : fitted estimator, SteeringFunction, AffineMap or Placement
+        A `Placement` states its site and positions; the price is that of its function, whatever the strength.
     site : str or None
         None uses the site in its origin, else "final".
     samples, seed
@@ -66,6 +69,9 @@ def price(
     Matrix and moments are those of the same positions (test_matrix_and_moments_are_of_the_same_positions).
     A soft gate is refused before the model runs (test_a_soft_gate_is_refused_before_the_model_runs).
     """
+    if isinstance(steering, Placement):
+        refuse_choices({"site": site}, caller="price")
+        steering = steering.function.with_origin(site=steering.site, positions=steering.positions)
     function = as_steering(steering, caller="price")
     if isinstance(function.gate, SoftGate):
         raise ParameterError(

@@ -17,7 +17,8 @@ from repsurgery.lm.score.output_layer import OutputLayer, divergences, reads_fin
 from repsurgery.lm.sites.names import reading_model, resolve_site
 from repsurgery.lm.sites.wrappers import behind, is_peft, unwrapped, virtual_tokens
 from repsurgery.lm.steer.forward_context import steering_in_force
-from repsurgery.lm.steer.placing import Placement, placements, sites_of
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.positions import UNKNOWN_TURNS, Positions, Texts, columns_between, span
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import steer
@@ -145,11 +146,10 @@ def _positions(row: Tokens, counted: slice) -> range:
 def _comparison(model: nn.Module, tokenizer: Any, placed: Sequence[Placement], direction: Direction) -> Compare:
     """Return the cheapest comparison that is exact for this model and these steerings."""
     inner = unwrapped(model)
-    sites = {p.site: p.steering for p in placed}
 
     def whole(rows: list[Tokens], counted: list[slice], known: Texts) -> torch.Tensor:
         base = logits_of(model, tokenizer, rows, known)
-        with steer(model, sites):
+        with steer(model, placed):
             steered = logits_of(model, tokenizer, rows, known)
         # text by text, so that only the logits in the model's own dtype are in memory for the whole batch
         parts = [
@@ -167,7 +167,7 @@ def _comparison(model: nn.Module, tokenizer: Any, placed: Sequence[Placement], d
         if at_final is not None:
             steered = _steered(base, rows, counted, at_final, placed[0].positions, known)
         else:
-            with steer(model, sites):
+            with steer(model, placed):
                 steered = final_rows(inner, tokenizer, rows, counted, known)
         moved = moved_rows(base, steered)
         found = head.divergences(*_ordered(steered[moved], base[moved], direction))

@@ -9,7 +9,7 @@ from torch import nn
 from repsurgery.lm.batching.batches import entry_device
 from repsurgery.lm.batching.tokens import Tokens, pad, pad_id
 from repsurgery.lm.sites.names import reading_model
-from repsurgery.lm.steer.placing import Placement
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.positions import Texts
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import prepare
@@ -23,7 +23,7 @@ def final_steering(model: nn.Module, placed: Sequence[Placement]) -> RowSteering
 
     The sites and widths of all steerings are checked.
     """
-    prepared = [prepare(model, p.site, p.steering, p.strength)[1] for p in placed]
+    prepared = [prepare(model, p.site, p.function, p.strength)[1] for p in placed]
     return prepared[0] if [p.site for p in placed] == ["final"] else None
 
 

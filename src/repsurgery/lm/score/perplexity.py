@@ -17,6 +17,7 @@ from repsurgery.lm.score.final_states import final_rows, final_steering, moved_r
 from repsurgery.lm.score.output_layer import OutputLayer
 from repsurgery.lm.score.windows import Window, document_tokens, prefix_token, rolling_windows
 from repsurgery.lm.sites.wrappers import unwrapped, virtual_tokens
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.placing import placements, sites_of
 from repsurgery.lm.steer.positions import Texts, span
 from repsurgery.lm.steer.row_steering import RowSteering
@@ -25,7 +26,6 @@ from repsurgery.lm.steer.texts import require_known
 
 __all__ = ["DocumentPerplexity", "document_perplexity"]
 
-Sites = Mapping[str, Any]
 IN_WINDOWS = "Every token but the first of each window counts as generated, as if the first were the prompt."
 WINDOWS = Texts(
     1,
@@ -104,8 +104,9 @@ def document_perplexity(
         A transformers decoder and its tokenizer; neither is changed.
     documents : sequence of n strings
         In the form in which the model reads them.
-    steerings : mapping of name to None, a mapping of site to steering, or one steering for its own site, else "final"
-        None is the unsteered model. See `steer`; strength and positions are those of each origin.
+    steerings : mapping of name to None, or to what `steer` takes
+        None is the unsteered model. A steering without a site acts at "final"; strength and positions are those of each
+        placement or origin.
     words, bytes : int or None
         The number of words and bytes of the original documents, where the given ones were rewritten; None counts them
         in the given documents, with words separated by white space.
@@ -158,8 +159,8 @@ def document_perplexity(
             base = head.log_likelihoods(rows, targets)
             for name, steering in shared.items():
                 results[name] = base if steering is None else _moved(head, rows, targets, base, steering)
-        for name, sites in separate.items():
-            with steer(inner, sites):
+        for name, placed in separate.items():
+            with steer(inner, placed):
                 rows = final_rows(inner, tokenizer, inputs, counted, WINDOWS)
             results[name] = head.log_likelihoods(rows, targets)
         # added only when the whole batch is done, because a batch beyond memory is run again in halves
@@ -174,7 +175,7 @@ def document_perplexity(
 
 def _by_cost(
     model: nn.Module, steerings: Mapping[str, Any]
-) -> tuple[dict[str, RowSteering | None], dict[str, Sites], dict[str, str]]:
+) -> tuple[dict[str, RowSteering | None], dict[str, Sequence[Placement]], dict[str, str]]:
     """Return the steerings that act on final states alone, those that need a pass of their own, and notes on each."""
     if not isinstance(steerings, Mapping) or not steerings:
         raise ParameterError(
@@ -182,7 +183,7 @@ def _by_cost(
             "{'base': None, 'mine': {'final': steering}}, and at least one."
         )
     shared: dict[str, RowSteering | None] = {}
-    separate: dict[str, Sites] = {}
+    separate: dict[str, Sequence[Placement]] = {}
     notes = dict.fromkeys(steerings, "")
     for name, value in steerings.items():
         if value is None:
@@ -198,7 +199,7 @@ def _by_cost(
         if at_final is not None and span(placed[0].positions, WINDOWS.prompts) == span("all", WINDOWS.prompts):
             shared[name] = at_final
         else:
-            separate[name] = {p.site: p.steering for p in placed}
+            separate[name] = placed
     return shared, separate, notes
 
 

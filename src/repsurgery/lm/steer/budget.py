@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from repsurgery.errors import OptionsError, ParameterError
-from repsurgery.lm.steer.placing import items_of
+from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import items_of, refuse_choices
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments
@@ -74,6 +75,8 @@ def budgeted_strength(
         raise OptionsError(f"{caller} got strength={strength!r} and kl_budget={kl_budget!r}; pass one of them.")
     items = items_of(sites, caller)
     for _, value in items:
+        if isinstance(value, Placement):
+            refuse_choices({"kl_budget": kl_budget}, caller=caller)
         if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last", "assistant"):
             raise ParameterError(
                 f"{caller} got kl_budget={kl_budget!r} with positions={partly!r}; the predicted price is that of "

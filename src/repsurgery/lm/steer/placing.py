@@ -1,38 +1,46 @@
-"""The site, strength and positions of a steering: those that the caller gives, else those that its origin names."""
+"""Steerings on a model: their site, strength and positions, and whether they belong there."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from torch import nn
 
 from repsurgery.callers import warn_caller
-from repsurgery.errors import OriginWarning, ParameterError, SiteError
+from repsurgery.errors import FoldError, OriginWarning, ParameterError, SiteError
 from repsurgery.lm.load.fingerprint import fingerprint
 from repsurgery.lm.load.origin import architecture, model_name
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.positions import Positions, check_positions
+from repsurgery.lm.steer.placement import Placement, placements_in
+from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.origin import UNKNOWN, ChosenStrength, Origin
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.in_force import strength_in_force
 
-__all__ = ["Placement", "compare_weights", "fixed_sites", "items_of", "placements", "sites_of", "weight_placement"]
+__all__ = [
+    "Compared",
+    "compare_weights",
+    "items_of",
+    "only_placement",
+    "placements",
+    "refuse_choices",
+    "sites_of",
+    "weight_placement",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placement:
-    """A steering at its site.
+class Compared(Placement):
+    """A placement that was compared with a model.
+
+    The origin of its function holds the same choices and no model, so that placing it again gives no warning.
 
     Attributes
     ----------
-    site : str
-    steering : SteeringFunction
-        As fitted; its origin holds these same choices and no model, so that placing it again gives no warning.
-    strength : float
-    positions : {"all", "generated", "prompt", "last", "assistant"}
     far : str
         A sentence, where the strength is more than twice the one at which the effect was measured; else empty.
     measured_kl : float or None
@@ -40,10 +48,6 @@ class Placement:
         was measured here.
     """
 
-    site: str
-    steering: SteeringFunction
-    strength: float
-    positions: Positions
     far: str = ""
     measured_kl: float | None = None
 
@@ -56,15 +60,15 @@ def placements(
     positions: Positions | None,
     scale: float = 1.0,
     caller: str = "steer",
-) -> list[Placement]:
-    """Return the site, strength and positions of each steering on ``model``.
+) -> list[Compared]:
+    """Return the site, strength and positions of each steering on ``model``, in the order in which they act.
 
     Parameters
     ----------
     model : nn.Module
-    sites : mapping of site to steering, or one steering whose origin names its site
+    sites : mapping of site to steering, one steering whose origin names its site, a Placement, or a list of them
     strength, positions
-        For all of them; None uses those that each origin names, else 1 and "all".
+        For all of them; None uses those that each origin names, else 1 and "all". Placements state their own.
     scale : float
         Multiplies the strength of each; see `Origin.effective_strength`.
 
@@ -76,24 +80,38 @@ def placements(
         Where a steering was fitted at another site, or on a model with another name or architecture. Weights are not
         compared here: see `compare_weights`.
     """
-    if positions is not None:
-        check_positions(positions)
     placed = []
     for name, value in items_of(sites, caller):
-        site, function = resolve_site(model, name), as_steering(value, caller=caller)
+        site = resolve_site(model, name)
+        if isinstance(value, Placement):
+            refuse_choices({"strength": strength, "positions": positions}, caller=caller)
+            function, at = as_steering(value.function, caller=caller), value
+        else:
+            function = as_steering(value, caller=caller)
+            at = Placement(function, name, strength, positions)
         origin = function.origin
-        how = Origin(site=name, positions=positions or origin.positions or "all")
+        how = Origin(site=name, positions=at.positions)
         _compare(model, site, function)
         # what was measured holds where it was measured: at this site, strength and these positions
         here = how.use()[3:5] == origin.use()[3:5]
-        force = strength_in_force(function, strength, scale, as_measured=here)
+        force = strength_in_force(function, at.strength, scale, as_measured=here)
         force.warn()
-        how = how.revised(strength=ChosenStrength(force.strength))
+        chosen = ChosenStrength(force.strength)
         outcome = function.outcome if here and force.strength == origin.effective_strength() else None
-        used = function.with_origin(how).with_outcome(outcome)
+        used = function.with_origin(how, strength=chosen).with_outcome(outcome)
         kl = _measured_kl(function, force.strength) if here else None
-        placed.append(Placement(name, used, force.strength, how.positions, force.far, kl))  # type: ignore[arg-type]
+        placed.append(Compared(used, name, chosen, at.positions, force.far, kl))
     return placed
+
+
+def refuse_choices(choices: Mapping[str, object], *, caller: str) -> None:
+    """Raise an error where a call makes one of these ``choices`` (not None) beside a placement, which states it."""
+    if given := [f"{name}={value!r}" for name, value in choices.items() if value is not None]:
+        raise ParameterError(
+            f"{caller} got {' and '.join(given)} beside a Placement, which states its own site, strength and "
+            "positions. Pass placement.scaled(factor), or another one: lm.Placement(function, site, strength, "
+            "positions)."
+        )
 
 
 def _measured_kl(function: SteeringFunction, strength: float) -> float | None:
@@ -102,13 +120,40 @@ def _measured_kl(function: SteeringFunction, strength: float) -> float | None:
     return None if function.outcome is None or own == 0 else function.outcome.kl * (strength / own) ** 2
 
 
+def only_placement(
+    model: nn.Module, steering: Any, site: str | None, strength: float | None, scale: float, *, caller: str
+) -> Compared:
+    """Return the placement of one steering; placements at one site are composed to one.
+
+    Raises
+    ------
+    FoldError
+        They are at several sites.
+    ParameterError
+        They act behind gates or at different positions, so that no one map acts like them.
+    """
+    if placements_in(steering):
+        refuse_choices({"site": site}, caller=caller)
+        sites: Any = steering
+    else:
+        as_steering(steering, caller=caller)
+        sites = steering if site is None else {site: steering}
+    placed = placements(model, sites, strength=strength, scale=scale, positions=None, caller=caller)
+    if len(places := list(dict.fromkeys(one.site for one in placed))) > 1:
+        raise FoldError(
+            f"{caller} takes placements at one site, and these are at {places}. Take one site after another."
+        )
+    if len(placed) == 1:
+        return placed[0]
+    together = reduce(lambda inner, outer: outer.after(inner), [one.function for one in placed])
+    return replace(placed[0], function=together, strength=1.0, measured_kl=None)
+
+
 def weight_placement(
     model: nn.Module, steering: Any, site: str | None, strength: float | None, scale: float, *, caller: str
-) -> Placement:
-    """Return the placement of a steering that is to be written into weights, which act at every position."""
-    as_steering(steering, caller=caller)
-    sites = steering if site is None else {site: steering}
-    (placement,) = placements(model, sites, strength=strength, scale=scale, positions=None)
+) -> Compared:
+    """Return the `only_placement` of what is to be written into weights, which act at every position."""
+    placement = only_placement(model, steering, site, strength, scale, caller=caller)
     if placement.positions != "all":
         warn_caller(
             f"This steering is meant for positions={placement.positions!r}; weights act at every position. "
@@ -119,27 +164,16 @@ def weight_placement(
 
 
 def sites_of(steering: Any) -> Any:
-    """Return ``steering`` as a mapping of sites; a steering whose origin names no site is used at "final"."""
-    if isinstance(steering, Mapping):
+    """Return ``steering`` with its sites; a steering whose origin names no site is used at "final"."""
+    if isinstance(steering, Mapping) or placements_in(steering):
         return steering
     return {as_steering(steering).origin.site or "final": steering}
 
 
-def fixed_sites(
-    model: nn.Module, steering: Any, *, strength: float | None = None, positions: Positions | None = None
-) -> dict[str, SteeringFunction]:
-    """Return a mapping of sites that can be used repeatedly without comparisons or warnings."""
-    placed = placements(model, sites_of(steering), strength=strength, positions=positions)
-    return {placement.site: placement.steering for placement in placed}
-
-
 def compare_weights(
-    model: nn.Module,
-    steerings: Sequence[tuple[str, SteeringFunction]],
-    *,
-    weights: Callable[[], str] | None = None,
-) -> list[SteeringFunction]:
-    """Compare the weights of ``model`` with those that each (site, steering) was fitted on; return the steerings.
+    model: nn.Module, steerings: Sequence[Placement], *, weights: Callable[[], str] | None = None
+) -> list[Placement]:
+    """Compare the weights of ``model`` with those that each function was fitted on; return the placements.
 
     Weights are hashed once, and only where a steering's origin holds their fingerprint; their dtype does not matter.
     Where they agree, the model's name does not matter either; its configuration is compared by `placements`.
@@ -152,22 +186,24 @@ def compare_weights(
     """
     weights = weights or functools.cache(lambda: fingerprint(model, ignore_dtype=True))
     compared = []
-    for name, function in steerings:
-        origin = function.origin
+    for one in steerings:
+        function, origin = one.function, one.function.origin
         if not _comparable(model, origin):
-            compared.append(function)
+            compared.append(one)
             continue
         if origin.fingerprint == weights():
             known = function.with_origin(model=model_name(model), fingerprint=None)
-            compared.append(known.with_outcome(function.outcome))  # it was measured on these weights
+            # it was measured on these weights
+            compared.append(replace(one, function=known.with_outcome(function.outcome)))
             continue
-        if _fits(resolve_site(model, name), function):
+        if _fits(resolve_site(model, one.site), function):
             warn_caller(
                 f"This steering was fitted on {_called(origin.model)}; {_called(model_name(model))} has different "
                 "weights, so the maps may be meaningless there. Load the model it was fitted on, or fit again.",
                 OriginWarning,
             )
-        compared.append(function.with_origin(model=None, configuration=None, fingerprint=None))
+        unknown = function.with_origin(model=None, configuration=None, fingerprint=None)
+        compared.append(replace(one, function=unknown))
     return compared
 
 
@@ -180,7 +216,12 @@ def _comparable(model: nn.Module, origin: Origin) -> bool:
 
 def items_of(sites: Any, caller: str) -> list[tuple[str, Any]]:
     """Return the pairs of site and steering that ``sites`` names, or raise an error that shows how to name them."""
+    if placed := placements_in(sites):
+        return [(one.site, one) for one in placed]
     if isinstance(sites, Mapping) and sites:
+        for site, value in sites.items():
+            if isinstance(value, Placement):
+                refuse_choices({"site": site}, caller=caller)
         return list(sites.items())
     if isinstance(sites, Mapping) or not hasattr(sites, "origin"):
         kind = "an empty mapping" if isinstance(sites, Mapping) else type(sites).__name__

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from repsurgery.errors import ParameterError, PassError
+from repsurgery.errors import ParameterError, PassError, ShapeError
 
 __all__ = [
     "ANY_POSITION",
@@ -131,6 +131,14 @@ class Forward:
     turns: Callable[[], torch.Tensor] | None = None
     texts: Texts | None = None
     _known: dict[str, torch.Tensor | bool] = field(default_factory=dict)
+
+    def require_vectors(self, state: torch.Tensor) -> None:
+        """Raise a `ShapeError` unless ``state`` has one vector for each token of this pass."""
+        if state.numel() != state.shape[-1] * self.batch * self.length:
+            raise ShapeError(
+                f"A state of shape {tuple(state.shape)} does not hold one vector for each of {self.batch} x "
+                f"{self.length} tokens. Steer a module that returns (batch, length, d)."
+            )
 
     def selected(self, positions: Positions) -> torch.Tensor | bool:
         """Return the selected positions: (batch, length) bool, True for all of them, False for none."""

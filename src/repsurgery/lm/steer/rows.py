@@ -15,7 +15,8 @@ from repsurgery.callers import warn_caller
 from repsurgery.errors import ParameterError, SteeringWarning, SurgeryError
 from repsurgery.lm.sites.names import Site, resolve_site
 from repsurgery.lm.sites.wrappers import unwrapped
-from repsurgery.lm.steer.placing import Placement, placements, sites_of
+from repsurgery.lm.steer.placement import placements_in
+from repsurgery.lm.steer.placing import Compared, placements, refuse_choices, sites_of
 from repsurgery.lm.steer.positions import Positions, check_positions
 from repsurgery.lm.steer.row_steering import RowSteering
 from repsurgery.lm.steer.steer import prepare
@@ -34,7 +35,8 @@ class Choice:
 
     Attributes
     ----------
-    steering : estimator, SteeringFunction, AffineMap, or mapping of site to one of them
+    steering : estimator, SteeringFunction, AffineMap, mapping of site to one of them, or placements
+        A `Placement`, or a list of them, states strength and positions itself.
     strength : float or None
         None uses the strength that the origin of the steering names, else 1.
     positions : {"all", "generated", "prompt", "last", "assistant"} or None
@@ -54,6 +56,8 @@ class Choice:
         if self.positions is not None:
             check_positions(self.positions)
         object.__setattr__(self, "scale", check_scale(self.scale))
+        if placements_in(self.steering):
+            refuse_choices({"strength": self.strength, "positions": self.positions}, caller="Choice")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +135,7 @@ def prepare_row(model: nn.Module, value: Any) -> RowPlan:
     Parameters
     ----------
     model : nn.Module
-    value : None, a steering, a mapping of site to steering, a Choice, or a sequence of these
+    value : None, a steering, a mapping of site to steering, a Placement, a Choice, or a sequence of these
         A sequence is composed: at one site, the first steering acts first, and the next one receives its result. A
         steering whose origin names no site acts at "final".
 
@@ -180,15 +184,16 @@ def price_words(prices: Sequence[float]) -> str:
 
 def with_defaults(value: Any, strength: float | None, positions: Positions | None, scale: float = 1.0) -> Any:
     """Return ``value`` of a row with ``strength`` and ``positions`` where its choices state none, times ``scale``."""
-    return [
-        Choice(
-            choice.steering,
-            strength if choice.strength is None else choice.strength,
-            positions if choice.positions is None else choice.positions,
-            choice.scale * check_scale(scale),
-        )
-        for choice in _choices(value)
-    ]
+    choices = []
+    for choice in _choices(value):
+        times = choice.scale * check_scale(scale)
+        if placements_in(choice.steering):
+            choices.append(Choice(choice.steering, scale=times))
+            continue
+        own = strength if choice.strength is None else choice.strength
+        where = positions if choice.positions is None else choice.positions
+        choices.append(Choice(choice.steering, own, where, times))
+    return choices
 
 
 def _choices(value: Any) -> list[Choice]:
@@ -203,17 +208,17 @@ def _choices(value: Any) -> list[Choice]:
     return [Choice(value)]
 
 
-def _placed(model: nn.Module, choice: Choice) -> list[Placement]:
+def _placed(model: nn.Module, choice: Choice) -> list[Compared]:
     how = {"strength": choice.strength, "scale": choice.scale, "positions": choice.positions}
     return placements(model, sites_of(choice.steering), **how, caller="steer_rows")  # type: ignore[arg-type]
 
 
-def _part(model: nn.Module, at: Placement) -> RowPart:
-    site, steering, digest = prepare(model, at.site, at.steering, at.strength)
+def _part(model: nn.Module, at: Compared) -> RowPart:
+    site, steering, digest = prepare(model, at.site, at.function, at.strength)
     return RowPart(site, steering, at.positions, f"{site.path} {site.side} {digest} {at.strength} {at.positions}")
 
 
-def _adding_up(placed: Sequence[tuple[int, Placement]]) -> tuple[float, ...]:
+def _adding_up(placed: Sequence[tuple[int, Compared]]) -> tuple[float, ...]:
     """Return the known prices by steering, where their sum is notably more than each of them; else nothing."""
     if len({i for i, _ in placed}) < 2:
         return ()
@@ -225,33 +230,33 @@ def _adding_up(placed: Sequence[tuple[int, Placement]]) -> tuple[float, ...]:
     return prices if len(prices) > 1 and sum(prices) >= (1 + NOTABLE) * max(prices) else ()
 
 
-def _known_kl(at: Placement) -> float | None:
+def _known_kl(at: Compared) -> float | None:
     """Return what a steering costs in nats per token: as measured, else as predicted by the price that it stores."""
-    price = at.steering.price
+    price = at.function.price
     if at.measured_kl is not None or price is None or price.site not in (None, at.site):
         return at.measured_kl
     try:
-        return price.kl(at.steering, strength=at.strength)
+        return price.kl(at.function, strength=at.strength)
     except SurgeryError:  # a price that was stored without what this map needs
         return None
 
 
-def _place(model: nn.Module, at: Placement) -> tuple[str, str]:
+def _place(model: nn.Module, at: Compared) -> tuple[str, str]:
     site = resolve_site(model, at.site)
     return site.path, site.side
 
 
-def _interferences(model: nn.Module, placed: Sequence[tuple[int, Placement]]) -> list[Interference]:
+def _interferences(model: nn.Module, placed: Sequence[tuple[int, Compared]]) -> list[Interference]:
     results = []
     for (i, first), (j, second) in combinations(placed, 2):
-        if i < j and _place(model, first) == _place(model, second) and first.steering.dim == second.steering.dim:
+        if i < j and _place(model, first) == _place(model, second) and first.function.dim == second.function.dim:
             change = _change(first, second)
             if change is not None:
                 results.append(Interference(i, j, first.site, change))
     return results
 
 
-def _change(first: Placement, second: Placement) -> float | None:
+def _change(first: Compared, second: Compared) -> float | None:
     """Return the predicted change of the first steering's effect; None where nothing predicts it."""
     A, B = _only_map(first), _only_map(second)
     if A is None or B is None:
@@ -267,16 +272,16 @@ def _change(first: Placement, second: Placement) -> float | None:
     return float((B.apply(moved)[0] - moved[0]) @ effect) / size if size > 0 else None
 
 
-def _only_map(at: Placement) -> AffineMap | None:
-    maps: Mapping[Any, AffineMap] = at.steering.maps
+def _only_map(at: Compared) -> AffineMap | None:
+    maps: Mapping[Any, AffineMap] = at.function.maps
     if len(maps) > 1:
         return None
     (m,) = maps.values()
     return m.interpolate(at.strength)
 
 
-def _mean(at: Placement) -> Vector | None:
-    moments = None if at.steering.price is None else at.steering.price.moments
+def _mean(at: Compared) -> Vector | None:
+    moments = None if at.function.price is None else at.function.price.moments
     if moments is None:
         return None
     whole = moments if isinstance(moments, Moments) else moments.total

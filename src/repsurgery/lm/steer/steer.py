@@ -46,7 +46,8 @@ def steer(
     model : nn.Module
         A transformers decoder, encoder or encoder-decoder, in float32, bfloat16, float16 or float64, on any devices.
         It may be wrapped by PEFT, `torch.compile`, data parallelism or a module of your own.
-    sites : mapping of site name to a fitted estimator, a SteeringFunction or an AffineMap
+    sites : mapping of site name to a fitted estimator, a SteeringFunction or an AffineMap; or `Placement` values
+        Placements, one or a list in the order in which they act, state site, strength and positions themselves.
         Estimators and steering functions steer through their gate, which decides for each token from its incoming
         state; a bare map steers every token. `resolve_site` explains the names. A single steering whose origin names
         its site may be passed without a mapping.
@@ -128,12 +129,14 @@ def steer(
     budget = {"kl_budget": kl_budget, "fisher": fisher, "moments": moments, "share": share}
     strength = budgeted_strength(sites, strength=strength, scale=scale, positions=positions, **budget)
     placed = placements(inner, sites, strength=strength, scale=scale, positions=positions)
-    jobs = [(*prepare(inner, p.site, p.steering, p.strength), p) for p in placed]
+    jobs = [(*prepare(inner, p.site, p.function, p.strength), p) for p in placed]
     note = "; ".join(f"{site.name} {digest} {p.strength} {p.positions}" for site, _, digest, p in jobs)
     block = Block(note, [site.name for site, *_ in jobs], everywhere=threads == "all")
     with opened(model, block) as context:
-        for site, rows, _, place in jobs:
-            visit = _visit(context, block, site.name, rows, place.positions)
+        for i, (site, rows, _, place) in enumerate(jobs):
+            # a pass counts once, however many steerings it meets at a site
+            first = all(site.name != other.name for other, *_ in jobs[:i])
+            visit = _visit(context, block, site.name, rows, place.positions, counted=first)
             block.handles.append(attach(site, visit, holds=block.applies_at(site.name)))
         yield SteeredModel(behind(model), block)
 
@@ -172,9 +175,12 @@ def prepare(model: nn.Module, name: str, value: Any, strength: float) -> tuple[S
     return site, RowSteering(at_strength, name=f"Steering at {name!r} (strength {strength:g})"), steering.digest()
 
 
-def _visit(context: ForwardContext, block: Block, name: str, rows: RowSteering, positions: Positions) -> Visit:
+def _visit(
+    context: ForwardContext, block: Block, name: str, rows: RowSteering, positions: Positions, *, counted: bool
+) -> Visit:
     def visit(state: torch.Tensor) -> torch.Tensor | None:
-        block.count_visit(name)
+        if counted:
+            block.count_visit(name)
         selected = _selected(context, state, positions)
         if selected is False:
             return None
@@ -205,9 +211,6 @@ def _selected(context: ForwardContext, state: torch.Tensor, positions: Positions
         )
     if forward is None:
         return True
-    if forward.doubt is None and state.numel() != state.shape[-1] * forward.batch * forward.length:
-        raise ShapeError(
-            f"A state of shape {tuple(state.shape)} does not hold one vector for each of {forward.batch} x "
-            f"{forward.length} tokens. Steer a module that returns (batch, length, d)."
-        )
+    if forward.doubt is None:
+        forward.require_vectors(state)
     return forward.selected(positions)

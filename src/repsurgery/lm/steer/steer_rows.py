@@ -37,7 +37,7 @@ def steer_rows(model: nn.Module, rows: Sequence[Any], *, failures: Failures = "r
         As for `steer`.
     rows : sequence
         One entry for each row of the batches that the model reads: None, a steering, a mapping of site to steering, a
-        `Choice` with strength and positions, or a sequence of these, which are composed in this order (`prepare_row`).
+        `Placement`, a `Choice` with strength and positions, or a sequence of these, which are composed in this order.
         Where ``generate`` expands a batch (``num_return_sequences``, beams), an entry serves all copies of its row.
     failures : {"raise", "note"}
         What happens where a steering gives NaN or a value beyond the dtype: an error, or a note in
@@ -223,11 +223,7 @@ class SteeredRows:
                 f"steer_rows has {n} entries, and the model reads a batch of {batch} rows. Give one entry for each "
                 "row, None where a row is not steered."
             )
-        if state.numel() != state.shape[-1] * forward.batch * forward.length:
-            raise ShapeError(
-                f"A state of shape {tuple(state.shape)} does not hold one vector for each of {forward.batch} x "
-                f"{forward.length} tokens. Steer a module that returns (batch, length, d)."
-            )
+        forward.require_vectors(state)
         return forward, forward.batch // batch
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from repsurgery.errors import PassError
-from repsurgery.lm.steer.placing import Placement
+from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.positions import Texts
 from repsurgery.lm.steer.threads import acting_thread
 

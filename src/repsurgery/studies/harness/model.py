@@ -110,13 +110,13 @@ class SteeredLM(HFLM):
             opened.warn_about_strength()
             (known,) = recognised([opened], model)
             # the model belongs to this object, so calls from all threads are steered
-            self._steered.enter_context(lm.steer(model, known.steering, threads="all"))
+            self._steered.enter_context(lm.steer(model, known.placement, threads="all"))
             self.surgery |= {
                 "steering": str(steering),
-                "steering_digest": known.function.digest(),
-                "site": known.site,
-                "strength": known.function.origin.strength,
-                "positions": known.function.origin.positions,
+                "steering_digest": known.placement.function.digest(),
+                "site": known.placement.site,
+                "strength": known.placement.strength,
+                "positions": known.placement.positions,
             }
 
     def _loglikelihood_tokens(self, requests: Any, *args: Any, **how: Any) -> Any:

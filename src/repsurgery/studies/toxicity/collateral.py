@@ -12,7 +12,6 @@ from repsurgery.datasets import Documents
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.score.perplexity import DocumentPerplexity
 from repsurgery.lm.twins import Twin
-from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.steps import texts_key
 
 __all__ = ["NEUTRAL", "divergences", "document_perplexities", "own_divergences"]
@@ -33,7 +32,7 @@ NEUTRAL = (
 def document_perplexities(
     twin: Twin,
     documents: Documents,
-    steerings: Mapping[str, SiteSteering | None],
+    steerings: Mapping[str, lm.Placement | None],
     *,
     digests: Mapping[str, str],
     length: int,
@@ -44,7 +43,7 @@ def document_perplexities(
 
     Parameters
     ----------
-    steerings : mapping of name to SiteSteering or None
+    steerings : mapping of name to Placement or None
         None is the untouched model.
     digests : mapping
         The `model_identity` of the twin.
@@ -56,7 +55,7 @@ def document_perplexities(
             twin.model,
             twin.tokenizer,
             documents.detokenised,
-            {name: None if steering is None else steering.sites for name, steering in missing.items()},
+            missing,
             words=documents.words,
             bytes=documents.bytes,
             max_length=length,
@@ -68,13 +67,13 @@ def document_perplexities(
 
 
 def divergences(
-    twin: Twin, texts: Sequence[str], steerings: Mapping[str, SiteSteering], *, digests: Mapping[str, str], folder: Path
+    twin: Twin, texts: Sequence[str], steerings: Mapping[str, lm.Placement], *, digests: Mapping[str, str], folder: Path
 ) -> dict[str, float]:
     """Return the mean KL(steered ‖ base) over the tokens of ``texts`` under each steering."""
     journal = journal_of(folder, "divergence", {**digests, "texts": list(texts)})
     for steering in steerings.values():
         if steering.key not in journal:
-            per_text = lm.kl_divergence(twin.model, twin.tokenizer, texts, steering.sites, progress=False)
+            per_text = lm.kl_divergence(twin.model, twin.tokenizer, texts, steering, progress=False)
             journal.note({steering.key: float(np.mean([value for text in per_text for value in text.values]))})
     return {name: journal[steering.key] for name, steering in steerings.items()}
 
@@ -82,7 +81,7 @@ def divergences(
 def own_divergences(
     twin: Twin,
     generations: Sequence[Generation],
-    steerings: Mapping[str, SiteSteering],
+    steerings: Mapping[str, lm.Placement],
     *,
     digests: Mapping[str, str],
     folder: Path,
@@ -92,12 +91,12 @@ def own_divergences(
     how: dict[str, Any] = {"direction": "base-steered", "progress": False}
     for steering in steerings.values():
         if steering.key not in journal:
-            per_text = lm.kl_divergence(twin.model, twin.tokenizer, generations, steering.sites, **how)
+            per_text = lm.kl_divergence(twin.model, twin.tokenizer, generations, steering, **how)
             journal.note({steering.key: float(np.mean([value for text in per_text for value in text.values]))})
     return {name: journal[steering.key] for name, steering in steerings.items()}
 
 
-def _key(steering: SiteSteering | None) -> str:
+def _key(steering: lm.Placement | None) -> str:
     return "base" if steering is None else steering.key
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import repsurgery as rs
+from repsurgery import lm
 from repsurgery.arrays import Vector
 from repsurgery.errors import DataError
 from repsurgery.lm.generate.generate import Generation, prompt_tokens
@@ -16,7 +17,7 @@ from repsurgery.lm.policy.scores import Scores
 from repsurgery.scorers import ToxicityScorer, score_texts
 from repsurgery.studies.toxicity.generators import GeneratorContext
 from repsurgery.studies.toxicity.judging import judge_toxicity
-from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator
+from repsurgery.studies.toxicity.steered_generator import SteeredGenerator
 from repsurgery.studies.toxicity.steps import read_steps, spread_out
 from repsurgery.studies.toxicity.vectors import Labelled
 from repsurgery.studies.toxicity.writing import write
@@ -46,7 +47,7 @@ def write_policy(
     context: GeneratorContext,
     scorer: ToxicityScorer,
     prompts: Sequence[str],
-    steering: SiteSteering | None = None,
+    steering: lm.Placement | None = None,
 ) -> Policy:
     """Let the model continue training prompts, unsteered or under ``steering``, and label its texts by the scorer."""
     spec, generator = context.spec, SteeredGenerator("on-policy", context, steering)

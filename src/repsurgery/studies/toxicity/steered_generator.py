@@ -1,13 +1,11 @@
-"""`SteeredGenerator`: the study's model under one steering function, or without any."""
+"""`SteeredGenerator`: the study's model under one steering, or without any."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from repsurgery import lm
 from repsurgery.lm.load.fingerprint import fingerprint, tokenizer_fingerprint
-from repsurgery.steering.function import SteeringFunction
 from repsurgery.studies.toxicity.generators import (
     MOST_SAMPLES,
     Continuation,
@@ -16,48 +14,32 @@ from repsurgery.studies.toxicity.generators import (
     TextGenerator,
 )
 
-__all__ = ["SiteSteering", "SteeredGenerator", "model_identity"]
+__all__ = ["SteeredGenerator", "model_identity"]
 
 AT_ONCE = 100
 """Continuations that the model writes in one batch."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SiteSteering:
-    """A steering function at its strength, and the site where it acts."""
-
-    function: SteeringFunction
-    site: str
-    strength: float
-
-    @property
-    def key(self) -> str:
-        """A text that differs between different steerings."""
-        return f"{self.function.digest()}|{self.site}|{self.strength!r}"
-
-    @property
-    def sites(self) -> dict[str, SteeringFunction]:
-        """The form that `lm.steer` and `lm.generate` take."""
-        return {self.site: self.function}
-
-
 class SteeredGenerator(TextGenerator):
-    """Samples from the study's model while ``steering`` acts at every position; None leaves the model as it is.
+    """Samples from the study's model while ``steering`` acts; None leaves the model as it is.
 
     Guarantees
     ----------
     A sample depends on its prompt and its seed alone (test_fewer_samples_are_the_first_of_more).
     """
 
-    def __init__(self, name: str, context: GeneratorContext, steering: SiteSteering | None) -> None:
+    def __init__(self, name: str, context: GeneratorContext, steering: lm.Placement | None) -> None:
         super().__init__(name, context)
         self.steering = steering
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Model, tokenizer, sampling, and the digest of the steering with its site and strength."""
+        """Model, tokenizer, sampling, and the digest of the steering with its site, strength and positions."""
         s = self.steering
-        return {**self.context.identity, "steering": None if s is None else [s.function.digest(), s.site, s.strength]}
+        if s is None:
+            return {**self.context.identity, "steering": None}
+        where = [] if s.positions == "all" else [s.positions]
+        return {**self.context.identity, "steering": [s.function.digest(), s.site, s.strength, *where]}
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Continuation]]:
         """Return one continuation of each prompt per seed."""
@@ -70,7 +52,7 @@ class SteeredGenerator(TextGenerator):
             self.context.model,
             self.context.tokenizer,
             prompts,
-            steering=None if self.steering is None else self.steering.sites,
+            steering=self.steering,
             n=n,
             max_new_tokens=spec.tokens,
             top_p=spec.top_p,

@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 import repsurgery as rs
+from repsurgery import lm
 from repsurgery.certificates import Certificate
 from repsurgery.certificates.verify import Verdict, verdict_of
 from repsurgery.checkpoint import Checkpoint
-from repsurgery.errors import ExtrapolationWarning, FileFormatError, GainWarning, ParameterError
+from repsurgery.errors import FileFormatError, GainWarning, ParameterError
 from repsurgery.files import digest_of
 from repsurgery.gates import Gate, LinearGate
 from repsurgery.gates.base import GATES
 from repsurgery.lm.load.origin import plain_model_name
 from repsurgery.moments import ClassMoments
 from repsurgery.moments.by_class import to_contents
+from repsurgery.origin import ChosenStrength
 from repsurgery.registry import reads
 from repsurgery.steering.base import METHODS, BaseSteering, build_method, method_of_rows
 from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.configuration import WITH_MEANS, Configuration
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steered_generator import SiteSteering
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.studies.toxicity.vectors import Labelled, Vectors
 
-__all__ = ["Fitted", "Round", "at_strength", "fit_configuration", "stored_function"]
+__all__ = ["Fitted", "Round", "fit_configuration", "placed_at", "stored_function"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +37,7 @@ class Fitted:
     """A configuration's steering, its certificates where the method claims something, and facts about the fit."""
 
     configuration: Configuration | TunedLine
-    steering: SiteSteering
+    steering: lm.Placement
     certificate: Certificate | None
     held_out: Certificate | None
     verdict: Verdict | None
@@ -113,16 +114,16 @@ def _placed(
     vectors: Vectors,
     spec: ToxicitySpec,
     folder: Path,
-) -> tuple[SiteSteering, dict[str, Any]]:
-    """Store the function, and return it at its strength, with facts about its price where the line states one."""
+) -> tuple[lm.Placement, dict[str, Any]]:
+    """Store the function, and return its placement, with facts about its price where the line states one."""
     strength, facts = c.strength, {}
     if c.kl:
         price = vectors.prices[c.site]
         # rounded, so that another order of summation gives the same texts
         strength = float(f"{price.strength(function, c.kl):.6g}")
-        facts = {"strength": strength, "predicted_kl": round(price.kl(at_strength(function, strength)), 6)}
+        facts = {"strength": strength, "predicted_kl": round(price.kl(function.at(strength)), 6)}
     stored = _stored(function, c, strength, arrays, spec, folder)
-    return SiteSteering(at_strength(stored, strength), c.site, strength), facts
+    return placed_at(stored, c.site, strength), facts
 
 
 def _data(c: Configuration, vectors: Vectors) -> Labelled | ClassMoments:
@@ -172,14 +173,12 @@ def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.
     return rs.SteeringFunction({spec.source: est.steering_.maps[None]}, gate, est.steering_.classes)
 
 
-def at_strength(function: rs.SteeringFunction, strength: float) -> rs.SteeringFunction:
-    """Return ``function`` at ``strength``, which may lie beyond its map, without a certificate unless it is 1."""
-    if strength == 1:
-        return function
-    with warnings.catch_warnings():
-        # the configuration asks for it by name, and the record notes it
-        warnings.simplefilter("ignore", ExtrapolationWarning)
-        return function.interpolate(strength)
+def placed_at(function: rs.SteeringFunction, site: str, strength: float) -> lm.Placement:
+    """Return the placement at ``strength``, which may lie beyond the map.
+
+    It gives no warning: the configuration asks for it by name, or a price chose it, and the record notes it.
+    """
+    return lm.Placement(function, site, ChosenStrength(strength))
 
 
 def _stored(

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from repsurgery import lm
 from repsurgery.datasets import Documents
 from repsurgery.lm.twins import Twin, each
 from repsurgery.progress import progress_bar
@@ -23,7 +24,7 @@ from repsurgery.studies.toxicity.policy import Policy, read_labelled, write_poli
 from repsurgery.studies.toxicity.price import read_price
 from repsurgery.studies.toxicity.rival_collateral import rival_collateral
 from repsurgery.studies.toxicity.spec import ToxicitySpec
-from repsurgery.studies.toxicity.steered_generator import SiteSteering, SteeredGenerator, model_identity
+from repsurgery.studies.toxicity.steered_generator import SteeredGenerator, model_identity
 from repsurgery.studies.toxicity.steerings import Fitted, Round, fit_configuration
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.studies.toxicity.tuned_steering import fit_tuned
@@ -132,7 +133,7 @@ class Study:
         how: dict[str, Any] = {"documents": documents, "progress": self.progress, "announce": announce}
         return fit_tuned(line, self.context(self.pair[0]), self.pair, self.labeller, **how)
 
-    def later_round(self, number: int, so_far: SiteSteering) -> tuple[Policy, GeneratorContext]:
+    def later_round(self, number: int, so_far: lm.Placement) -> tuple[Policy, GeneratorContext]:
         """Write the training texts of round ``number`` under the steering so far, with noise of its own."""
         spec = ToxicitySpec(**{**self.spec.to_dict(), "seed": self.spec.seed + number - 1})
         context = replace(self.context(self.pair[0]), spec=spec)

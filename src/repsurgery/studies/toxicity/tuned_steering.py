@@ -18,8 +18,7 @@ from repsurgery.scorers import ToxicityScorer
 from repsurgery.studies.common.clock import Announce
 from repsurgery.studies.toxicity.generators import GeneratorContext
 from repsurgery.studies.toxicity.policy import Tolerant
-from repsurgery.studies.toxicity.steered_generator import SiteSteering
-from repsurgery.studies.toxicity.steerings import Fitted, at_strength, stored_function
+from repsurgery.studies.toxicity.steerings import Fitted, placed_at, stored_function
 from repsurgery.studies.toxicity.tuned import TunedLine
 from repsurgery.tuning.bench import Bench
 from repsurgery.tuning.candidates import CANDIDATES
@@ -74,8 +73,9 @@ def fit_tuned(
         (folder / f"{name[:16]}.safetensors").unlink(missing_ok=True)
     stored = stored_function(folder, name, compute, label=line.name)
     facts = journal[CHOSEN]
-    steering = SiteSteering(at_strength(stored, facts["strength"]), facts["site"], facts["strength"])
-    issued = steering.function.certificate
+    steering = placed_at(stored, facts["site"], facts["strength"])
+    # what a method claims holds at strength 1
+    issued = stored.certificate if steering.strength == 1 else None
     return Fitted(line, steering, issued if isinstance(issued, Certificate) else None, None, None, facts)
 
 
@@ -88,7 +88,7 @@ def _from_file(line: TunedLine, file: str) -> Fitted:
     site, strength = str(origin.site), 1.0 if origin.strength is None else origin.strength
     facts = {"site": site, "strength": strength, "digest": function.digest()}
     facts |= {} if outcome is None else {"outcome": outcome.to_dict()}
-    return Fitted(line, SiteSteering(at_strength(function, strength), site, strength), None, None, None, facts)
+    return Fitted(line, placed_at(function, site, strength), None, None, None, facts)
 
 
 def _search(
