@@ -24,7 +24,7 @@ class AsRival(TextGenerator):
 
     @contextmanager
     def likelihood_model(self):
-        with lm.steer(self.context.model, STEERED["mean all"].sites):
+        with lm.steer(self.context.model, STEERED["mean all"]):
             yield self.context.model
 
 

@@ -102,9 +102,9 @@ def test_a_kept_steering_knows_how_the_study_used_it(vectors, tmp_path):
     (path,) = tmp_path.glob("*.safetensors")
     kept = rs.load(path)
     assert (kept.origin.site, kept.origin.strength) == (steered.site, 0.5)
-    assert kept.interpolate(kept.origin.strength).digest() == steered.function.digest()
-    # the study's own function stands at its strength already, and must not be taken there twice
-    assert steered.function.origin.strength is None
+    # the function is kept as it was fitted, and its placement says how strongly the study used it
+    assert kept.digest() == steered.function.digest() != kept.at(0.5).digest()
+    assert steered.strength == 0.5
 
 
 def test_the_share_is_that_of_the_gate(vectors, tmp_path):
