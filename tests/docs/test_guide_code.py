@@ -26,8 +26,8 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_the_guide_shows_a_method_a_gate_a_shrinkage_a_scorer_and_a_rival():
-    assert len(DEFINITIONS) == 5
+def test_the_guide_shows_a_method_two_gates_a_shrinkage_a_scorer_and_a_rival():
+    assert len(DEFINITIONS) == 6
 
 
 def test_code_of_the_guide_is_formatted_and_linted_as_ours(files):

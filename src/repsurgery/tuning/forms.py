@@ -143,5 +143,5 @@ def _behind_gate(function: SteeringFunction, c: Candidate, evidence: Evidence) -
         gate = rs.calibrate_soft_gate(gate, X, source=source)
     else:
         gate = rs.calibrate_gate(gate, X, source=source, rate=STEERED)
-    (m,) = function.maps.values()
-    return SteeringFunction({source: m}, gate, (source, target))
+    # the digest covers the order of the classes, and texts are stored under it
+    return replace(function, classes=(source, target)).behind(gate, source=source)

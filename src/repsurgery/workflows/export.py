@@ -11,6 +11,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.checkpoint import added_files
 from repsurgery.errors import FoldError, OptionsError, OriginWarning, ParameterError
+from repsurgery.gates import AlwaysGate
 from repsurgery.lm.fold.bias_placement import portable_sites
 from repsurgery.lm.fold.fold import portability
 from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable, single_map
@@ -25,7 +26,6 @@ from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.placing import placements
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.outputs import check_new_file, check_new_folder
-from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.loading import adapter_code, adapter_facts, control_vector_code, folder_code
 from repsurgery.workflows.steerings import Opened, recognised
 
@@ -183,7 +183,7 @@ def _without_gate(function: rs.SteeringFunction) -> rs.SteeringFunction:
         raise FoldError(
             f"The file holds {len(maps)} maps, one per class ({', '.join(map(str, maps))}). Fit one source."
         )
-    return rs.SteeringFunction({EVERYBODY: next(iter(maps.values()))})
+    return function.behind(AlwaysGate())
 
 
 def _one_map(function: rs.SteeringFunction, strength: float) -> rs.AffineMap:
