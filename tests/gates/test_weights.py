@@ -50,6 +50,18 @@ class Older(Gate):
         return (X @ self.weights >= 0).astype(int)
 
 
+@dataclass(frozen=True)
+class Everyone(Gate):
+    """Steer every row, as the gate always does, by another name."""
+
+    classes: tuple = ()
+    kind = "everyone"
+    reads = "nothing"
+
+    def codes(self, X):
+        return np.zeros(len(X), dtype=int)
+
+
 def near(labels=(0, 1)):
     return nearness_of_the_guide()[0](labels, rng.normal(size=(len(labels), D)))
 
@@ -129,6 +141,18 @@ def test_a_gate_from_before_there_were_weights_decides_as_before():
     cut = LinearGate((0, 1), LINEAR.coef, np.zeros(1))
     assert np.array_equal(rs.SteeringFunction(MAPS, gate, (0, 1))(X), rs.SteeringFunction(MAPS, cut, (0, 1))(X))
     assert not np.array_equal(rs.SteeringFunction(MAPS, gate, (0, 1))(X), rs.SteeringFunction(MAPS, LINEAR, (0, 1))(X))
+
+
+def test_a_gate_that_reads_nothing_is_the_gate_always():
+    function, always = (rs.SteeringFunction({1: MAPS[1]}, gate()) for gate in (Everyone, AlwaysGate))
+    assert np.array_equal(function(X), always(X))
+    assert np.array_equal(function.gate.weights(X), np.ones((200, 1)))
+    np.testing.assert_allclose(function.inverse(function(X)), X, atol=1e-9)
+    assert np.array_equal(function.after(function)(X), always.after(always)(X))
+    with pytest.raises(ParameterError, match="by one map, but there are 2"):
+        rs.SteeringFunction(MAPS, Everyone())
+    with pytest.raises(SurgeryError, match="do not show which"):
+        function.behind(LINEAR).inverse(X)
 
 
 def test_labels_decide_in_place_of_weights():

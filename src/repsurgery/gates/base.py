@@ -83,8 +83,11 @@ class Gate(Shown, ABC):
         Returns
         -------
         (n, len(classes)) array, or (n, 1) for a gate of one map
-            Never negative. Of a gate that defines only `codes`, 1 for the class of a row and 0 for the others.
+            Never negative. Of a gate that defines only `codes`, 1 for the class of a row and 0 for the others; of one
+            that reads nothing, 1 for every row.
         """
+        if self.reads == "nothing":
+            return np.ones((len(X), 1))
         W = np.zeros((len(X), len(self.classes)))
         W[np.arange(len(X)), self.codes(X)] = 1.0
         return W

@@ -37,16 +37,12 @@ class AlwaysGate(Gate):
     classes: tuple[Label, ...] = ()
     kind = "always"
     reads = "nothing"
-    hard = True
 
     def __post_init__(self) -> None:
         check_classes(self)
 
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102 - documented on Gate, as below
         return np.zeros(len(X), dtype=np.intp)
-
-    def weights(self, X: Rows) -> Matrix:  # noqa: D102
-        return np.ones((len(X), 1))
 
 
 @final

@@ -74,7 +74,8 @@ def fit_configuration(
         est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z, groups=data.groups)
         # a map for every class behind a gate is no longer what its method makes claims about
         behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
-        claims = c.strength == 1 and not (c.kl or behind_gate or last_round or c.gate == "soft")
+        softly = isinstance(gate, Gate) and not gate.hard
+        claims = c.strength == 1 and not (c.kl or behind_gate or last_round or softly)
         function = est.steering_
         if behind_gate and isinstance(gate, Gate):
             function = function.behind(gate, source=spec.source)
