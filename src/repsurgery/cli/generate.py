@@ -85,7 +85,7 @@ def generate(
     used = []
     for name, title, opened, steps in zip(names, titles, steerings, compared.steps, strict=True):
         say(f"{title}: {opened.words}; {steps.words}")
-        gated = opened.function.gate.kind not in ("always", "labels") and opened.function.origin.strength != 0
+        gated = opened.function.gate.reads == "rows" and opened.function.origin.strength != 0
         if gated and steps.steered < FEW * steps.steps:
             say(f"{title}: its gate leaves most steps as they are. Fit with --gate always to steer every step.")
         if opened.unmeasured:
