@@ -14,6 +14,7 @@ from repsurgery.registry import _entry_points
 from repsurgery.studies.common.report.drawing import COLOURS, colour_of
 from repsurgery.studies.records import read_record
 from repsurgery.studies.toxicity import toxicity_toml
+from tests.guide import GATE
 from tests.plugins import write_plugin
 from tests.strategies import make_concept
 from tests.studies.toxicity.small import make_files, small_spec
@@ -52,6 +53,33 @@ def test_fit_and_generate_take_a_plugin(plugin, run, table, model_folder, tmp_pa
     shown = run("generate", out, "--model", model_folder, "--prompt", "w1 w2", "--max-new-tokens", 3)
     assert shown.exit_code == 0, shown.output
     assert "half" in shown.stdout
+
+
+def test_the_soft_gate_of_the_guide_is_a_plugin_in_one_file(monkeypatch, run, table, model_folder, tmp_path):
+    site = write_plugin(tmp_path / "site", "near", GATE, {"repsurgery.gates": {"nearness": "{module}:nearness"}})
+    monkeypatch.syspath_prepend(str(site))
+    kinds = dict(KINDS)
+    KINDS.pop("nearness", None)
+    _entry_points.cache_clear()
+    out = tmp_path / "near.safetensors"
+    try:
+        fitted = run(
+            *("fit", table, "--text-column", "sentence", "--label-column", "tone", "--model", model_folder),
+            *("--method", "mean", "--gate", "nearness", "--source", "a", "--target", "b", "--out", out),
+        )
+        assert fitted.exit_code == 0, fitted.output
+        assert not rs.load(out).gate.hard
+        shown = run("generate", out, "--model", model_folder, "--prompt", "w1 w2", "--max-new-tokens", 3)
+        assert shown.exit_code == 0, shown.output
+        assert "with a mean gate strength of 0." in shown.stdout
+        refused = run("export", out, "--model", model_folder, "--to", "folder", "--out", tmp_path / "folded")
+        assert refused.exit_code == 1
+        assert "asks its nearness gate" in " ".join(refused.output.split())
+    finally:
+        sys.modules.pop("near", None)
+        KINDS.clear()
+        KINDS.update(kinds)
+        _entry_points.cache_clear()
 
 
 def test_a_plugin_gate_steers_the_same_on_the_device_and_on_the_host(plugin):

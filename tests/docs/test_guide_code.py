@@ -35,7 +35,7 @@ def files(tmp_path_factory):
 
 
 def test_the_guide_shows_every_kind_of_extension():
-    assert len(DEFINITIONS) == 10
+    assert len(DEFINITIONS) == 11
 
 
 def test_code_of_the_guide_is_formatted_and_linted_as_ours(files):

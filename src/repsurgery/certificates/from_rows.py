@@ -19,7 +19,7 @@ from repsurgery.certificates.from_moments import Method, Solution, issue
 from repsurgery.certificates.kinds import AnyCertificate
 from repsurgery.certificates.on_rows import measured_on_rows
 from repsurgery.errors import DataError, LabelError, SurgeryError
-from repsurgery.gates import AlwaysGate, Gate, LabelsGate, SoftGate
+from repsurgery.gates import Gate
 from repsurgery.moments import ClassMoments, Moments
 from repsurgery.moments.closed_forms import (
     covariance_gap,
@@ -83,10 +83,10 @@ def certify(steering: Certified, X: Any, z: Any, *, groups: Any = None) -> Certi
     by_labels = steering(rows, labels)
     by_gate = by_labels
     assigned: NDArray[Any] | None = labels
-    if not isinstance(steering.gate, LabelsGate):
+    if steering.gate.reads != "labels":
         by_gate = steering(rows)
         # a soft gate assigns no row
-        assigned = None if isinstance(steering.gate, AlwaysGate | SoftGate) else steering.assign(rows)
+        assigned = steering.assign(rows) if steering.gate.reads == "rows" and steering.gate.hard else None
     gated = ClassMoments.of(by_gate, labels)
     # the (1 − J) law holds for one shift: other maps act differently on the rows that a gate misses
     one_shift = certificate.method == "MeanMatching" and bool(certificate.claims) and len(certificate.by_source) == 1

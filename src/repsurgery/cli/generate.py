@@ -86,7 +86,7 @@ def generate(
     for name, title, opened, steps in zip(names, titles, steerings, compared.steps, strict=True):
         say(f"{title}: {opened.words}; {steps.words}")
         at = opened.placement
-        gated = at.function.gate.kind not in ("always", "labels") and at.strength != 0
+        gated = at.function.gate.reads == "rows" and at.strength != 0
         if gated and steps.steered < FEW * steps.steps:
             say(f"{title}: its gate leaves most steps as they are. Fit with --gate always to steer every step.")
         if opened.unmeasured:

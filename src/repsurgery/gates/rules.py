@@ -36,6 +36,7 @@ class AlwaysGate(Gate):
 
     classes: tuple[Label, ...] = ()
     kind = "always"
+    reads = "nothing"
 
     def __post_init__(self) -> None:
         check_classes(self)
@@ -51,6 +52,7 @@ class LabelsGate(Gate):
 
     classes: tuple[Label, ...] = ()
     kind = "labels"
+    reads = "labels"
 
     def __post_init__(self) -> None:
         check_classes(self)

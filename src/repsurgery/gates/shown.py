@@ -40,4 +40,5 @@ def gate_card(gate: "Gate") -> Card:
     on = "" if gate.dim is None else f" on {count(gate.dim, 'feature')}"
     among = f" of {count(len(gate.classes), 'class', 'classes')}" if gate.classes else ""
     kind = shortened(gate.kind, 40)
-    return Card(f"{kind[:1].upper()}{kind[1:]} gate{among}{on}", _RULES.get(gate.kind, ""), tuple(facts))
+    rule = _RULES.get(gate.kind, "" if gate.hard else "Each vector is steered as strongly as its weights say.")
+    return Card(f"{kind[:1].upper()}{kind[1:]} gate{among}{on}", rule, tuple(facts))

@@ -89,6 +89,9 @@ class SoftGate(Gate):
             out[block] = self._at(self.scores(X[block].astype(np.float64)))
         return out
 
+    def weights(self, X: Rows) -> Matrix:  # noqa: D102
+        return self.strength(X)[:, None]
+
     def codes(self, X: Rows) -> NDArray[np.intp]:  # noqa: D102
         out = np.empty(len(X), dtype=np.intp)
         for block in row_blocks(*X.shape):

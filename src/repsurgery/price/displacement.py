@@ -9,7 +9,7 @@ import numpy as np
 from repsurgery.affine import AffineMap, Identity, Translation
 from repsurgery.arrays import Label, Matrix
 from repsurgery.errors import ParameterError, ShapeError
-from repsurgery.gates import AlwaysGate, SoftGate
+from repsurgery.gates import Gate
 from repsurgery.moments import ClassMoments, Moments
 
 __all__ = ["Part", "parts_of", "quadratic"]
@@ -30,13 +30,13 @@ def parts_of(steering: Any, moments: Any, share: Any) -> list[Part]:
     share : float, mapping of label to float, or None
         The share of those positions among all positions. A gated function needs it.
     """
-    maps, gated = _maps(steering)
-    if isinstance(getattr(getattr(steering, "steering_", steering), "gate", None), SoftGate):
+    maps, gate = _maps(steering)
+    if gate is not None and not gate.hard:
         raise ParameterError(
             "Behind a soft gate the displacement depends on the strength at each vector, which moments do not show. "
             "Price it on rows: fisher.kl_on(function, X), with X the vectors of all positions."
         )
-    if not gated:
+    if gate is None or gate.reads == "nothing" or None in maps:
         total = moments.total if isinstance(moments, ClassMoments) else moments
         return [(next(iter(maps.values())), _checked(total), 1.0 if share is None else _check_share(share))]
     if moments is None or share is None:
@@ -68,16 +68,16 @@ def quadratic(F: Matrix, m: AffineMap, moments: Moments | None) -> float:
     return float(centre @ F @ centre + np.einsum("ij,ij->", D @ F, D))
 
 
-def _maps(steering: Any) -> tuple[Mapping[Label | None, AffineMap], bool]:
+def _maps(steering: Any) -> tuple[Mapping[Label | None, AffineMap], Gate | None]:
     function = getattr(steering, "steering_", steering)
     if isinstance(function, AffineMap):
-        return {None: function}, False
+        return {None: function}, None
     maps = getattr(function, "maps", None)
     if not isinstance(maps, Mapping) or not hasattr(function, "gate"):
         raise ParameterError(
             f"kl got a {type(steering).__name__}; it takes a fitted estimator, a steering function or an affine map."
         )
-    return maps, None not in maps and not isinstance(function.gate, AlwaysGate)
+    return maps, function.gate
 
 
 def _of(moments: Any, label: Label | None, maps: Mapping[Label | None, AffineMap]) -> Moments | None:

@@ -11,17 +11,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from repsurgery.affine import AffineMap
 from repsurgery.affine.algebra import check_strength
-from repsurgery.arrays import Label, Mask, Rows, Vector, check_labels, check_rows, output_dtype, require_finite
+from repsurgery.arrays import Label, Mask, Matrix, Rows, check_labels, check_rows, output_dtype, require_finite
 from repsurgery.cards import Card, Shown
 from repsurgery.certificates import Outcome, Verification
 from repsurgery.certificates.kinds import AnyCertificate
 from repsurgery.certificates.verify import verify
 from repsurgery.errors import LabelError, NonFiniteError, ParameterError, ShapeError, SurgeryError
 from repsurgery.files import digest_of
-from repsurgery.gates import AlwaysGate, ClassifierGate, Gate, SoftGate
+from repsurgery.gates import AlwaysGate, ClassifierGate, Gate
+from repsurgery.gates.base import checked_weights, columns_of
 from repsurgery.origin import UNKNOWN, ChosenStrength, Origin, finite_strength
 from repsurgery.price import Price
-from repsurgery.steering.function_checks import require_consistent
+from repsurgery.steering.function_checks import labels_behind, require_consistent, several_maps_behind
 from repsurgery.steering.pretrained import Shareable, steering_at
 from repsurgery.steering.shown import function_card
 
@@ -33,9 +34,11 @@ EVERYBODY = None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteeringFunction(Shareable, Shown):
-    """s(h) = map_c(h) where the gate assigns h to source concept c, and h itself elsewhere.
+    """s(h) = h + Σ_c w_c(h) (map_c(h) − h), with the weights w of the gate.
 
-    Behind a `SoftGate` of strength t(h), s(h) = h + t(h) (map(h) − h) with the one map that there is.
+    Behind a hard gate that is map_c(h) where the gate assigns h to the source concept c, and h itself elsewhere. A map
+    under None, which applies to every class, is not affected by a hard gate. Weights of exactly 0 and 1 leave no
+    rounding behind.
 
     Attributes
     ----------
@@ -56,6 +59,8 @@ class SteeringFunction(Shareable, Shown):
     ----------
     The mask is computed from the original vectors, and rows outside it are returned bit for bit
     (test_rows_outside_the_mask_come_back_bit_for_bit).
+    Behind a soft gate rows of weight 0 are returned bit for bit, and those of weight 1 as their map returns them
+    (test_weights_of_0_and_1_leave_no_rounding_behind).
     """
 
     maps: Mapping[Label | None, AffineMap]
@@ -103,8 +108,8 @@ class SteeringFunction(Shareable, Shown):
         """Steer rows (n, d): by the gate, or by the given concept labels (n,)."""
         rows = check_rows(X, dim=self.dim, caller="This steering function")
         require_finite(rows, caller="This steering function")
-        if concept is None and isinstance(self.gate, SoftGate):
-            return self._softly(rows, self.gate.strength(rows))
+        if concept is None and not self.gate.hard:
+            return self._softly(rows, self.weights(rows))
         masks = self.masks(rows, concept)
         out = np.array(rows, dtype=output_dtype(rows))
         for label, mask in masks.items():
@@ -114,17 +119,23 @@ class SteeringFunction(Shareable, Shown):
                 out[mask] = self.maps[label].apply(rows[mask])
         return out
 
-    def _softly(self, rows: Rows, strength: Vector) -> Rows:
+    def _softly(self, rows: Rows, weights: Matrix) -> Rows:
         out = np.array(rows, dtype=output_dtype(rows))
-        (m,) = self.maps.values()
-        # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
-        whole, part = strength == 1, (strength != 0) & (strength != 1)
-        if whole.any():
-            out[whole] = m.apply(rows[whole])
+        # rows of one map at weight 1 are that map, and rows without a weight stay as they are
+        steered = weights != 0
+        whole = (weights == 1) & (steered.sum(axis=1, keepdims=True) == 1)
+        part = steered.any(axis=1) & ~whole.any(axis=1)
+        for j, m in enumerate(self.maps.values()):
+            if whole[:, j].any():
+                out[whole[:, j]] = m.apply(rows[whole[:, j]])
         if part.any():
             h = rows[part].astype(np.float64)
+            moved = h.copy()
             with np.errstate(over="ignore", invalid="ignore"):
-                out[part] = h + strength[part, None] * (m.apply(h) - h)
+                for w, m in zip(weights[part].T, self.maps.values(), strict=True):
+                    some = w != 0
+                    moved[some] += w[some, None] * (m.apply(h[some]) - h[some])
+                out[part] = moved
             if not np.isfinite(out[part]).all():
                 raise NonFiniteError(
                     f"Steering behind the soft gate gives values beyond {out.dtype}. Pass float64 rows, or lower the "
@@ -132,11 +143,27 @@ class SteeringFunction(Shareable, Shown):
                 )
         return out
 
+    def weights(self, X: Rows, concept: Any = None) -> Matrix:
+        """Return how strongly each map steers each of the checked rows, (n, len(maps)), in the order of ``maps``.
+
+        Guarantees
+        ----------
+        They say what a call does: h + Σ_c w_c (map_c(h) − h) (test_a_call_is_the_sum_of_the_weighted_maps).
+        """
+        if concept is not None or self.gate.hard:
+            return np.stack(list(self.masks(X, concept).values()), axis=1).astype(np.float64)
+        W = checked_weights(self.gate, X)
+        if W.shape[1] == len(self.maps) == 1:
+            return W
+        if W.shape[1] != len(self.gate.classes):
+            raise several_maps_behind(self)
+        return W @ columns_of(self.gate.classes, self.maps)
+
     def masks(self, X: Rows, concept: Any = None) -> dict[Label | None, Mask]:
         """Return, per map, which of the checked rows it steers."""
         if EVERYBODY in self.maps and concept is not None and self.classes:
             self.assign(X, concept)  # the labels change nothing here, but unknown ones must raise
-        if EVERYBODY in self.maps or (concept is None and isinstance(self.gate, AlwaysGate)):
+        if EVERYBODY in self.maps or (concept is None and self.gate.reads == "nothing"):
             return {label: np.ones(len(X), dtype=bool) for label in self.maps}
         assigned = self.assign(X, concept)
         return {label: assigned == label for label in self.maps}
@@ -156,12 +183,12 @@ class SteeringFunction(Shareable, Shown):
 
         This requires knowing which rows were steered: pass the original ``concept``, or use ``gate="always"``.
         """
-        if isinstance(self.gate, SoftGate):
+        if not self.gate.hard:
             raise SurgeryError(
                 "Vectors that were steered behind a soft gate do not show how strongly. Keep the original vectors, or "
                 "fit with gate='always'."
             )
-        if concept is None and not isinstance(self.gate, AlwaysGate):
+        if concept is None and self.gate.reads != "nothing":
             raise SurgeryError(
                 "Steered vectors do not show which of them were steered. "
                 "Pass concept= with the labels by which they were steered, or fit with gate='always'."
@@ -194,7 +221,7 @@ class SteeringFunction(Shareable, Shown):
         >>> rs.SteeringFunction({None: double}).after(rs.SteeringFunction({None: shift}))(np.array([[3.0]]))
         array([[8.]])
         """
-        if any(isinstance(f.gate, SoftGate) or f._selects() for f in (self, inner)):
+        if not (self.steers_all and inner.steers_all):
             raise ParameterError(
                 "Behind a gate two steerings do not compose to one map. Fit both with gate='always', or steer with "
                 "nested blocks of lm.steer."
@@ -208,9 +235,62 @@ class SteeringFunction(Shareable, Shown):
         strength = self.origin.effective_strength()
         return self if strength == 1 else self.at(strength)
 
-    def _selects(self) -> bool:
-        """Return whether the gate leaves some vectors as they are."""
-        return EVERYBODY not in self.maps and not isinstance(self.gate, AlwaysGate)
+    @property
+    def steers_all(self) -> bool:
+        """Whether one map steers every vector, whatever the gate says, if a call passes no labels."""
+        return self.gate.reads == "nothing" or (EVERYBODY in self.maps and self.gate.hard)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether only the labels that a call passes decide which vectors are steered."""
+        return self.gate.reads == "labels" and EVERYBODY not in self.maps
+
+    def behind(self, gate: Gate, *, source: Label | None = None) -> "SteeringFunction":
+        """Return the same maps behind ``gate``, a hard or a soft one, with the same origin.
+
+        Certificate, price and outcome are left out, because they hold for what this function does behind its own gate;
+        compute them again where they are needed. Behind its own gate the function is returned as it is.
+
+        Parameters
+        ----------
+        gate : Gate
+            See `build_gate`, `calibrate_gate` and `calibrate_soft_gate`; `gates.AlwaysGate()` takes a gate away.
+        source : label or None
+            The class of the gate that the one map of this function serves. A map under None, such as that of LEACE,
+            would not be affected by a gate that distinguishes classes, so it needs a source there. A map that already
+            serves a class keeps it where this is None.
+
+        Raises
+        ------
+        LabelError
+            The gate does not have the class that a map serves.
+        ParameterError
+            A map for every class, or several maps, and a source that is missing or superfluous.
+
+        Guarantees
+        ----------
+        The last gate counts (test_behind_two_gates_is_behind_the_last).
+        What was measured behind another gate is not carried along (test_behind_a_gate_keeps_the_origin_alone).
+
+        Examples
+        --------
+        >>> import numpy as np, repsurgery as rs
+        >>> gate = rs.build_gate("nearest-mean", [[0.0], [1.0], [9.0], [10.0]], ["clean", "clean", "toxic", "toxic"])
+        >>> shift = rs.SteeringFunction({None: rs.Translation([-8.0])})
+        >>> shift.behind(gate, source="toxic")(np.array([[1.0], [9.0]])).tolist()
+        [[1.0], [1.0]]
+        """
+        if not isinstance(gate, Gate):
+            raise ParameterError(
+                f"behind got a {type(gate).__name__}; it takes a fitted gate, such as rs.build_gate('lda', X, z)."
+            )
+        served = labels_behind(self, gate, source)
+        if gate is self.gate and served == list(self.maps):
+            return self
+        maps = dict(zip(served, self.maps.values(), strict=True))
+        known = all(name in self.classes for name in (*gate.classes, *served) if name is not EVERYBODY)
+        classes = self.classes if known and self.classes else gate.classes
+        return SteeringFunction(maps, gate, classes, origin=self.origin)
 
     def interpolate(self, t: float) -> "SteeringFunction":
         """Return this function at strength ``t`` on each map's geodesic, without certificate and outcome.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from repsurgery.cards import plain
 from repsurgery.errors import CertificateError, ParameterError
-from repsurgery.gates import AlwaysGate
 from repsurgery.steering.hub import check_repository, hub_library
 from repsurgery.steering.shown import foreign_words
 
@@ -137,7 +136,7 @@ def _use(steering: "SteeringFunction") -> str:
         "strength": f"{origin.effective_strength():g}",
         "positions": origin.positions or "all",
         "map": f"{maps} of {steering.dim} features",
-        "gate": "none, every vector is steered" if isinstance(steering.gate, AlwaysGate) else steering.gate.kind,
+        "gate": "none, every vector is steered" if steering.gate.reads == "nothing" else steering.gate.kind,
         "classes": ", ".join(map(str, steering.classes[:_MOST_CLASSES])) or None,
         "digest": steering.digest(),
     }

@@ -42,7 +42,7 @@ def _verdict(f: "SteeringFunction") -> str:
     if f.certificate is None:
         return foreign_words(f) or "It carries no certificate."
     verdict = f.certificate._card().verdict
-    if f.gate.kind in ("always", "labels") or getattr(f.certificate, "data", None) != "fitting moments":
+    if f.gate.reads != "rows" or getattr(f.certificate, "data", None) != "fitting moments":
         return verdict
     return f"{verdict} Without labels the gate decides which rows are steered; certify(X, z) measures the rest."
 

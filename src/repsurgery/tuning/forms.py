@@ -1,7 +1,7 @@
 """Closed forms: from a candidate to a steering function, its predicted price and its predicted effect."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -121,6 +121,6 @@ def fitted_function(
 
 
 def _behind_gate(function: SteeringFunction, c: Candidate, evidence: Evidence) -> SteeringFunction:
-    (m,) = function.maps.values()
-    gate = gatings()[c.scope](evidence, c.site)
-    return SteeringFunction({evidence.source: m}, gate, (evidence.source, evidence.target))
+    labels = (evidence.source, evidence.target)
+    # the digest covers the order of the classes, and texts are stored under it
+    return replace(function, classes=labels).behind(gatings()[c.scope](evidence, c.site), source=evidence.source)

@@ -15,7 +15,6 @@ from repsurgery.arrays import Rows, check_labels, output_dtype
 from repsurgery.checkpoint import atomic_file
 from repsurgery.datasets.rows import Numbered, numbered_rows, require_one_type, text_of
 from repsurgery.errors import DataError, LabelError, NonFiniteError, OptionsError, ParameterError, ShapeError
-from repsurgery.gates import LabelsGate, SoftGate
 from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.placement import Placement
 from repsurgery.origin import IN_CHAT
@@ -284,9 +283,7 @@ class _Steer:
         return kept
 
     def _selected(self, X: Rows, concept: Any) -> float:
-        if concept is None and isinstance(self._function.gate, SoftGate):
-            return float(self._function.gate.strength(X).sum())
-        return float(sum(mask.sum() for mask in self._function.masks(X, concept).values()))
+        return float(self._function.weights(X, concept).sum())
 
 
 def _made(dtype: str) -> str:
@@ -319,13 +316,12 @@ def _write(place: Path, blocks: Iterator[Rows], done: Applied, name: str, *, bes
 
 
 def _check_labels_wanted(function: rs.SteeringFunction, *, labelled: bool) -> None:
-    selects = EVERYBODY not in function.maps
-    if isinstance(function.gate, LabelsGate) and selects and not labelled:
+    if function.needs_labels and not labelled:
         raise OptionsError(
             "The gate of this steering reads labels, not vectors. Name their column with label_column=, or their file "
             "with labels=."
         )
-    if labelled and not selects:
+    if labelled and EVERYBODY in function.maps:
         raise OptionsError("This steering has one map for every vector, which no label changes. Leave out the labels.")
 
 

@@ -6,16 +6,12 @@ from typing import Any
 
 from torch import nn
 
-import repsurgery as rs
 from repsurgery import lm
-from repsurgery.arrays import Rows
-from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.lm.chat import ChatText, Conversation, as_text
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.load.models import DEFAULT_MODEL
 from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.placement import Placement
-from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.prompts import speaks_in_chat
 from repsurgery.workflows.steerings import SteeringFile, recognised
 
@@ -159,19 +155,13 @@ def steered_steps(
     """
     function = placement.function
     steps = [len(g.tokens) + g.finished for g in generations]
-    soft = isinstance(function.gate, SoftGate)
+    soft = not function.gate.hard
     if placement.strength == 0:
         return SteeredSteps(0, sum(steps), soft)
     # of the positions that predict a token, the first is also the last one of the prompt
     eligible = [1] * len(steps) if placement.positions in ("prompt", "last") else steps
-    if not soft and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate)):
+    if function.steers_all:
         return SteeredSteps(sum(eligible), sum(steps))
     states = lm.states_along(model, tokenizer, generations, site=placement.site, progress=progress)
-    counts = (_steered(function, X[:n]) for X, n in zip(states, eligible, strict=True))
-    return SteeredSteps(sum(counts), sum(steps), soft)
-
-
-def _steered(function: rs.SteeringFunction, X: Rows) -> float:
-    if isinstance(function.gate, SoftGate):
-        return float(function.gate.strength(X).sum())
-    return int(sum(mask.sum() for mask in function.masks(X).values()))
+    steered = sum(float(function.weights(X[:n]).sum()) for X, n in zip(states, eligible, strict=True))
+    return SteeredSteps(steered if soft else int(steered), sum(steps), soft)

@@ -13,6 +13,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.errors import FoldError, MissingExtraError, OptionsError, OriginWarning, ParameterError, SurgeryError
 from repsurgery.exporters import EXPORTERS, Exporter, Written
+from repsurgery.gates import AlwaysGate
 from repsurgery.lm.fold.bias_placement import portable_sites
 from repsurgery.lm.fold.exporters import whole_map
 from repsurgery.lm.fold.fold_points import UNQUANTISED, nearest_foldable
@@ -26,7 +27,6 @@ from repsurgery.lm.steer.placement import Placement
 from repsurgery.lm.steer.placing import only_placement
 from repsurgery.outputs import check_new_file, check_new_folder
 from repsurgery.registry import reads
-from repsurgery.steering.function import EVERYBODY
 from repsurgery.workflows.steerings import SteeringFile, recognised
 
 __all__ = ["Exported", "check_out", "export_steering"]
@@ -231,7 +231,7 @@ def _without_gate(function: rs.SteeringFunction) -> rs.SteeringFunction:
         raise FoldError(
             f"The file holds {len(maps)} maps, one per class ({', '.join(map(str, maps))}). Fit one source."
         )
-    return rs.SteeringFunction({EVERYBODY: next(iter(maps.values()))})
+    return function.behind(AlwaysGate())
 
 
 def _one_map(at: Placement, to: TargetName) -> rs.AffineMap:

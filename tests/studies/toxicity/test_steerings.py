@@ -119,9 +119,9 @@ def test_the_share_is_that_of_the_gate(vectors, tmp_path):
     half = Labelled(met, np.where(met[:, 0] > np.quantile(met[:, 0], 0.7), "toxic", "non-toxic"))
     found = fitted("mean selective", Vectors(last={"final": half}), tmp_path)
     expected = np.mean(found.steering.function.gate.predict(met) == "toxic")
-    assert steered_share(twin, found, "toxic", written) == pytest.approx(expected)
+    assert steered_share(twin, found, written) == pytest.approx(expected)
     assert expected != pytest.approx(0.5, abs=0.02)
-    assert steered_share(twin, fitted("mean all", vectors, tmp_path), "toxic", written) == 1.0
+    assert steered_share(twin, fitted("mean all", vectors, tmp_path), written) == 1.0
 
 
 def test_collateral_damage_grows_with_strength(vectors, tmp_path):

@@ -12,14 +12,12 @@ from torch import nn
 
 from repsurgery.affine import AffineMap
 from repsurgery.errors import FoldError, ShapeError, SiteError
-from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.lm.fold.weights import diagonal_of, is_linear, is_quantised, sizes
 from repsurgery.lm.sites.families import family_of
 from repsurgery.lm.sites.names import Site, reading_model, resolve_site, site_names
 from repsurgery.lm.sites.wrappers import unwrapped
 from repsurgery.lm.steer.forward_context import steering_in_force
 from repsurgery.lm.steer.row_steering import as_steering
-from repsurgery.steering.function import EVERYBODY
 
 __all__ = [
     "FoldPoint",
@@ -233,9 +231,7 @@ def require_unquantised(model: nn.Module) -> None:
 def single_map(steering: Any, strength: float, *, caller: str) -> AffineMap:
     """Return the one map by which ``steering`` steers every vector, at ``strength``."""
     function = as_steering(steering, caller=caller)
-    # a hard gate does not stop a map for every class, and a soft one does
-    everybody = EVERYBODY in function.maps and not isinstance(function.gate, SoftGate)
-    if not everybody and not isinstance(function.gate, AlwaysGate):
+    if not function.steers_all:
         raise FoldError(
             f"This steering function asks its {function.gate.kind} gate which vectors to steer, so it is not affine "
             "and no weight can hold it. Fit with gate='always', pass the map itself (estimator.map_), or steer with "

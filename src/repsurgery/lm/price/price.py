@@ -8,7 +8,6 @@ from torch import nn
 
 from repsurgery.arrays import Label
 from repsurgery.errors import DataError, ParameterError
-from repsurgery.gates import SoftGate
 from repsurgery.lm.batching.batches import evaluating, run_batches, sorted_batches
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.price.fisher import fisher
@@ -73,7 +72,7 @@ def price(
         refuse_choices({"site": site}, caller="price")
         steering = steering.function.with_origin(site=steering.site, positions=steering.positions)
     function = as_steering(steering, caller="price")
-    if isinstance(function.gate, SoftGate):
+    if not function.gate.hard:
         raise ParameterError(
             "price got a function with a soft gate, whose price does not follow from moments. Compute its strength "
             "from rows: strength = sqrt(budget / fisher.kl_on(f, X)), with X the vectors of all positions."

@@ -5,12 +5,11 @@ import torch
 from repsurgery.affine import AffineMap, Diagonal, Translation
 from repsurgery.arrays import Label
 from repsurgery.errors import NonFiniteError, ParameterError, ShapeError
-from repsurgery.gates import AlwaysGate, LabelsGate, SoftGate
 from repsurgery.lm.steer.torch_maps import (
     TorchMap,
-    TorchStrength,
     as_torch_gate,
     as_torch_map,
+    as_torch_weights,
     compute_dtype,
     to_tensor,
 )
@@ -35,7 +34,7 @@ def as_steering(value: object, *, caller: str = "steer", labelled: bool = False)
         raise ParameterError(
             f"{caller} got a {type(value).__name__}; it takes a fitted estimator, a steering function or an affine map."
         )
-    if isinstance(steering.gate, LabelsGate) and EVERYBODY not in steering.maps and not labelled:
+    if steering.needs_labels and not labelled:
         raise ParameterError(
             "This steering function has gate='labels', and tokens have no labels. Fit with a gate that reads vectors, "
             "such as 'nearest-mean', or pass the map itself (estimator.map_) to steer every vector."
@@ -61,15 +60,12 @@ class RowSteering:
     def __init__(self, steering: SteeringFunction, *, name: str) -> None:
         self.dim = steering.dim
         self._name = name
-        self._strength = TorchStrength(steering.gate) if isinstance(steering.gate, SoftGate) else None
-        everybody = EVERYBODY in steering.maps or isinstance(steering.gate, AlwaysGate | SoftGate)
-        self._gate = None if everybody else as_torch_gate(steering.gate)
-        classes = steering.gate.classes or steering.classes
-        maps = steering.maps if not everybody else {EVERYBODY: next(iter(steering.maps.values()))}
-        self._maps = {_code(classes, label): as_torch_map(m) for label, m in maps.items()}
-        self._only = next(iter(self._maps.values()))
-        whole = everybody and self._strength is None
-        self.elementwise = _elementwise(next(iter(maps.values()))) if whole else None
+        gate, classes = steering.gate, steering.gate.classes or steering.classes
+        self._weights = None if gate.hard else as_torch_weights(gate, steering.maps)
+        self._gate = as_torch_gate(gate) if gate.hard and not steering.steers_all else None
+        self._ordered = [as_torch_map(m) for m in steering.maps.values()]
+        self._maps = {_code(classes, label): m for label, m in zip(steering.maps, self._ordered, strict=True)}
+        self.elementwise = _elementwise(next(iter(steering.maps.values()))) if steering.steers_all else None
 
     def __call__(self, X: torch.Tensor) -> torch.Tensor:
         """Return steered rows; ``X`` itself is not written to."""
@@ -78,7 +74,7 @@ class RowSteering:
     def counted(self, X: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return steered rows, and how many of them the gate assigned to a map; ``X`` itself is not written to.
 
-        Behind a soft gate the sum of the strengths takes the place of the number of rows.
+        Behind a soft gate the sum of the weights takes the place of the number of rows.
         """
         if X.shape[1] != self.dim:
             raise ShapeError(
@@ -86,10 +82,10 @@ class RowSteering:
                 "Fit it on vectors extracted at this site of this model."
             )
         n = X.shape[0]
-        if self._strength is not None:
-            return self._softly(X, self._strength(X))
+        if self._weights is not None:
+            return self._softly(X, self._weights(X))
         if self._gate is None:
-            return self._mapped(X, self._only), n
+            return self._mapped(X, self._ordered[0]), n
         if n == 1:
             m = self._maps.get(self._gate.of_one(X))
             return (X, 0) if m is None else (self._mapped(X, m), 1)
@@ -100,17 +96,22 @@ class RowSteering:
             count += gated
         return out, count
 
-    def _softly(self, X: torch.Tensor, strength: torch.Tensor) -> tuple[torch.Tensor, float]:
+    def _softly(self, X: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, float]:
         h = X.to(compute_dtype(X.dtype))
-        t = strength.to(h.dtype)[:, None]
-        Y = self._mapped(X, self._only, strength != 0, round_to=h.dtype)
-        # strengths 0 and 1 leave no rounding behind: such rows are the vector itself, and its map
-        moved = torch.where(t == 1, Y, h + t * (Y - h)).to(X.dtype)
-        # the map is in range, but a strength above 1 reaches beyond it
-        beyond = ~torch.isfinite(moved.detach()).all(dim=1) & (strength != 0)
+        on, moved = weights != 0, h
+        steered, alone = on.any(dim=1), on.sum(dim=1, keepdim=True) == 1
+        for j, m in enumerate(self._ordered):
+            t, some = weights[:, j : j + 1].to(h.dtype), on[:, j : j + 1]
+            Y = self._mapped(X, m, on[:, j], round_to=h.dtype)
+            # a weight of 1 leaves no rounding behind: such a row is what the map returns
+            step = torch.where((t == 1) & alone, Y, moved + t * (Y - h))
+            moved = torch.where(some, step, moved)
+        moved = moved.to(X.dtype)
+        # the maps are in range, but weights above 1 and several maps reach beyond it
+        beyond = ~torch.isfinite(moved.detach()).all(dim=1) & steered
         if bool(beyond.any()):
             self._refuse(X[beyond])
-        return torch.where(strength[:, None] == 0, X, moved), float(strength.detach().sum())
+        return torch.where(steered[:, None], moved, X), float(weights.detach().sum())
 
     def _choose(self, X: torch.Tensor, out: torch.Tensor, mask: torch.Tensor, m: TorchMap) -> tuple[torch.Tensor, int]:
         rows = mask.nonzero().squeeze(1)

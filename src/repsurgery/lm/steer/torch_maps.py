@@ -6,7 +6,7 @@ float64 for float64 states. Gates are scored in float64, so that a token is stee
 selects it, also where the states have a large common offset.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,15 +14,18 @@ import torch
 from numpy.typing import NDArray
 
 from repsurgery.affine import AffineMap, Diagonal, Identity, LowRank, Translation
+from repsurgery.arrays import Label
 from repsurgery.gates import Gate, LinearGate, MLPGate, QuadraticGate, SoftGate
+from repsurgery.gates.base import checked_weights, columns_of, require_weights
 
 __all__ = [
     "HostGate",
     "TorchGate",
     "TorchMap",
-    "TorchStrength",
+    "TorchWeights",
     "as_torch_gate",
     "as_torch_map",
+    "as_torch_weights",
     "compute_dtype",
     "precise_dtype",
     "to_rows",
@@ -123,22 +126,28 @@ class TorchGate:
         return self._scores(X.to(precise), *self._buffers.on(X.device, precise))
 
 
-class TorchStrength:
-    """The strength of a soft gate on states (n, d) of any dtype, (n,), in the precision in which gates are scored."""
+class TorchWeights:
+    """The weights of a soft gate on states (n, d) of any dtype, in the precision in which gates are scored.
 
-    def __init__(self, gate: SoftGate) -> None:
-        self._buffers = _Buffers([gate.intercept, gate.coef.T, gate.knots, gate.strengths])
+    Parameters
+    ----------
+    arrays : sequence of arrays
+    weights : callable
+        From states (n, d) and the arrays to weights (n, k).
+    columns : (k, m) array
+        From the weights of classes to those of maps; see `columns_of`. A single weight is that of a single map.
+    """
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], weights: Callable[..., Tensor], columns: NDArray[Any]) -> None:
+        self._buffers, self._columns = _Buffers(arrays), _Buffers([columns])
+        self._weights = weights
+        self._maps = columns.shape[1]
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Return the strength of each row; see `SoftGate`."""
+        """Return how strongly each map steers each row, (n, m)."""
         precise = precise_dtype(X)
-        c, G, knots, strengths = self._buffers.on(X.device, precise)
-        scores = torch.addmm(c, X.to(precise), G).squeeze(1)
-        after = torch.searchsorted(knots, scores.detach(), right=True)
-        i, j = (after - 1).clamp(min=0), after.clamp(max=len(knots) - 1)
-        width = knots[j] - knots[i]
-        share = torch.where(width > 0, (scores - knots[i]) / torch.where(width > 0, width, 1.0), 0.0)
-        return strengths[i] + share * (strengths[j] - strengths[i])
+        W = self._weights(X.to(precise), *self._buffers.on(X.device, precise))
+        return W if W.shape[1] == self._maps == 1 else W @ self._columns.on(W.device, W.dtype)[0]
 
 
 def precise_dtype(X: Tensor) -> torch.dtype:
@@ -182,3 +191,36 @@ def _mlp(X: Tensor, hidden: Tensor, hidden_bias: Tensor, readout: Tensor, readou
 def _quadratic(X: Tensor, means: Tensor, whiteners: Tensor, constants: Tensor) -> Tensor:
     squares = [((X - mean) @ A.T).square().sum(dim=1) for mean, A in zip(means, whiteners, strict=True)]
     return constants - 0.5 * torch.stack(squares, dim=1)
+
+
+def as_torch_weights(gate: Gate, labels: Collection[Label | None]) -> TorchWeights:
+    """Return the weights of a soft ``gate`` for the maps of these ``labels``, as a function of tensors.
+
+    A gate without ``torch_weights`` decides on the host, and no gradient passes through its weights.
+    """
+    columns = columns_of(gate.classes, labels)
+    if isinstance(gate, SoftGate):
+        return TorchWeights([gate.intercept, gate.coef.T, gate.knots, gate.strengths], _strength, columns)
+    if not hasattr(gate, "torch_weights"):
+
+        def on_host(X: Tensor) -> Tensor:
+            return torch.from_numpy(checked_weights(gate, X.detach().cpu().numpy())).to(X)
+
+        return TorchWeights([], on_host, columns)
+    of_tensors: Callable[..., Tensor] = gate.torch_weights
+
+    def on_device(X: Tensor, *arrays: Tensor) -> Tensor:
+        W = of_tensors(X, *arrays)
+        require_weights(gate, tuple(W.shape), len(X), valid=bool(((W >= 0) & torch.isfinite(W)).all()))
+        return W
+
+    return TorchWeights(list(gate.arrays().values()), on_device, columns)
+
+
+def _strength(X: Tensor, c: Tensor, G: Tensor, knots: Tensor, strengths: Tensor) -> Tensor:
+    scores = torch.addmm(c, X, G).squeeze(1)
+    after = torch.searchsorted(knots, scores.detach(), right=True)
+    i, j = (after - 1).clamp(min=0), after.clamp(max=len(knots) - 1)
+    width = knots[j] - knots[i]
+    share = torch.where(width > 0, (scores - knots[i]) / torch.where(width > 0, width, 1.0), 0.0)
+    return (strengths[i] + share * (strengths[j] - strengths[i]))[:, None]

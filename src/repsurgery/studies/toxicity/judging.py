@@ -9,11 +9,9 @@ import numpy as np
 from repsurgery import lm
 from repsurgery.checkpoint import Journal, journal_of
 from repsurgery.errors import DataError
-from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.lm.generate.generate import Generation
 from repsurgery.lm.twins import Twin
 from repsurgery.scorers import ToxicityScorer, score_texts
-from repsurgery.steering.function import EVERYBODY
 from repsurgery.studies.toxicity.steerings import Fitted
 from repsurgery.studies.toxicity.writing import Written
 
@@ -66,21 +64,18 @@ def judge_fluency(
     return [[(nll, tokens) for nll, tokens in row] for row in judged]
 
 
-def steered_share(twin: Twin, fitted: Fitted, source: str, rows: Rows) -> float:
-    """Return the share of positions, among those that predicted a token, that the gate classifies as ``source``.
+def steered_share(twin: Twin, fitted: Fitted, rows: Rows) -> float:
+    """Return the share of positions, among those that predicted a token, that the gate assigns to a map.
 
     Behind a soft gate it is the mean strength. The states are read again. The hook of `lm.steer` counts something
     else: positions of the prompt too, and those of finished texts that wait for the rest of their batch.
     """
     function, site = fitted.steering.function, fitted.steering.site
-    if EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate):
+    if function.steers_all:
         return 1.0
     generations = [g for row in rows for g in row]
     states = lm.states_along(twin.model, twin.tokenizer, generations, site=site, progress=False)
-    gate, rows_read = function.gate, np.concatenate(states)
-    if isinstance(gate, SoftGate):
-        return float(np.mean(gate.strength(rows_read)))
-    return float(np.mean(gate.predict(rows_read) == source))
+    return float(np.mean(function.weights(np.concatenate(states)).sum(axis=1)))
 
 
 def _judged(rows: Rows, values_of: Callable[[Rows], list[list[Any]]], journal: Journal) -> list[list[Any]]:

@@ -75,8 +75,11 @@ def fit_configuration(
         est = est.fit_moments(data) if isinstance(data, ClassMoments) else est.fit(data.X, data.z, groups=data.groups)
         # a map for every class behind a gate is no longer what its method makes claims about
         behind_gate = c.scope == "selective" and EVERYBODY in est.maps_
-        claims = c.strength == 1 and not (c.kl or behind_gate or last_round or c.gate == "soft")
-        function = _behind_gate(est, gate, spec) if behind_gate else est.steering_
+        softly = isinstance(gate, Gate) and not gate.hard
+        claims = c.strength == 1 and not (c.kl or behind_gate or last_round or softly)
+        function = est.steering_
+        if behind_gate and isinstance(gate, Gate):
+            function = function.behind(gate, source=spec.source)
         fresh = vectors.held_out.get(c.site) if claims and c.fit == "last" else None
         held_out = None if fresh is None else est.certify(fresh.X, fresh.z)
         verdict = None if fresh is None else verdict_of(lambda: est.steering_.verify(fresh.X, fresh.z))
@@ -166,11 +169,6 @@ def _gate(c: Configuration, data: Labelled | ClassMoments, vectors: Vectors, spe
     if c.gate == "soft":
         return rs.calibrate_soft_gate(gate, clean, source=spec.source)
     return rs.calibrate_gate(gate, clean, source=spec.source, rate=spec.false_steer_rate)
-
-
-def _behind_gate(est: BaseSteering, gate: Gate | str, spec: ToxicitySpec) -> rs.SteeringFunction:
-    assert isinstance(gate, Gate)
-    return rs.SteeringFunction({spec.source: est.steering_.maps[None]}, gate, est.steering_.classes)
 
 
 def placed_at(function: rs.SteeringFunction, site: str, strength: float) -> lm.Placement:

@@ -257,7 +257,7 @@ class Study:
         measures[BASE]["steered"] = 0.0
 
         def share(one: Twin, name: str) -> float:
-            return steered_share(one, fitted[name], spec.source, written[name].rows[: spec.gate_prompts])
+            return steered_share(one, fitted[name], written[name].rows[: spec.gate_prompts])
 
         for name, value in zip(fitted, each(share, list(fitted), self.pair), strict=True):
             measures[name]["steered"] = value
