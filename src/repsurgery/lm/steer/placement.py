@@ -81,7 +81,8 @@ class Placement:
 
         Guarantees
         ----------
-        See test_the_key_differs_exactly_where_the_steering_does.
+        It differs where maps, gate, site, strength or positions do
+        (test_the_key_differs_exactly_where_the_steering_does).
         """
         where = "" if self.positions == "all" else f"|{self.positions}"
         return f"{self.function.digest()}|{self.site}|{self.strength!r}{where}"
@@ -91,7 +92,7 @@ class Placement:
 
         Guarantees
         ----------
-        See test_a_scaled_strength_has_six_digits.
+        The strength has at most six digits (test_a_scaled_strength_has_six_digits).
         """
         times = check_finite("factor", factor, needed="one finite number")
         return Placement(self.function, self.site, float(f"{self.strength * times:.6g}"), self.positions)
