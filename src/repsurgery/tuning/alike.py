@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from repsurgery.lm.chat import ChatText
 
-__all__ = ["Runs", "are_alike", "nearly_in", "plain", "runs_of"]
+__all__ = ["FEWEST", "Runs", "are_alike", "nearly_in", "plain", "runs_of"]
 
 Runs = frozenset[str]
 
