@@ -324,7 +324,7 @@ def alike_by_hand(text, other):
     a, b = sorted((four_long(text), four_long(other)), key=len)
     if len(a & b) / len(a | b) >= 0.8:
         return True
-    return len(a & b) / len(a) >= 0.9 and 16 <= len(a) and len(b) <= 16 * len(a)
+    return len(a & b) / len(a) >= 0.9 and len(a) >= 16 and len(b) <= 16 * len(a)
 
 
 def test_every_pair_that_is_alike_is_found():

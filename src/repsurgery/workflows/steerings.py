@@ -131,8 +131,7 @@ def open_steering(
         )
     there, where = place or "final", (positions and check_positions(positions)) or origin.positions or "all"
     measured = origin.revised(site=origin.site or there)
-    as_measured = (measured.site, measured.positions or "all") == (there, where)
-    force = strength_in_force(function, strength, scale, as_measured=as_measured)
+    force = strength_in_force(function, strength, scale)
     used = origin.revised(strength=ChosenStrength(force.strength), positions=where)
     unmeasured = "" if function.outcome is None else _differences(measured, used.revised(site=there))
     return Opened(function.with_origin(used), there, place is not None, unmeasured, force)

@@ -86,7 +86,7 @@ def placements(
         _compare(model, site, function)
         # what was measured holds where it was measured: at this site, strength and these positions
         here = how.use()[3:5] == origin.use()[3:5]
-        force = strength_in_force(function, strength, scale, as_measured=here)
+        force = strength_in_force(function, strength, scale)
         force.warn()
         how = how.revised(strength=ChosenStrength(force.strength))
         outcome = function.outcome if here and force.strength == origin.effective_strength() else None
