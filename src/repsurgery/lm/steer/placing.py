@@ -19,7 +19,16 @@ from repsurgery.origin import UNKNOWN, ChosenStrength, Origin
 from repsurgery.steering.function import SteeringFunction
 from repsurgery.steering.in_force import strength_in_force
 
-__all__ = ["Placement", "compare_weights", "fixed_sites", "items_of", "placements", "sites_of", "weight_placement"]
+__all__ = [
+    "Placement",
+    "compare_origin",
+    "compare_weights",
+    "fixed_sites",
+    "items_of",
+    "placements",
+    "sites_of",
+    "weight_placement",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +92,7 @@ def placements(
         site, function = resolve_site(model, name), as_steering(value, caller=caller)
         origin = function.origin
         how = Origin(site=name, positions=positions or origin.positions or "all")
-        _compare(model, site, function)
+        compare_origin(model, site, function)
         # what was measured holds where it was measured: at this site, strength and these positions
         here = how.use()[3:5] == origin.use()[3:5]
         force = strength_in_force(function, strength, scale)
@@ -197,7 +206,8 @@ def items_of(sites: Any, caller: str) -> list[tuple[str, Any]]:
     return [(site, sites)]
 
 
-def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
+def compare_origin(model: nn.Module, site: Site, function: SteeringFunction) -> None:
+    """Warn where a steering was fitted at another site, or on a model of another name or configuration."""
     origin, name = function.origin, site.name
     if origin == UNKNOWN or not _fits(site, function):
         return  # another width raises an error elsewhere
