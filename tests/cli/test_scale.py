@@ -114,8 +114,17 @@ def test_a_scale_and_a_budget_contradict_each_other(run, save, model_folder):
     file = save(price=Price(rs.Fisher(1, np.eye(WIDTH)), site=SITE))
     words = (file, "--model", model_folder, "--prompt", "w1", "--kl-budget", 0.1)
     result = run("generate", *words, "--scale", 2)
-    assert result.exit_code == 1 and "--scale 2.0 and --kl-budget 0.1" in result.stderr
+    assert result.exit_code == 2 and "--scale 2.0 and --kl-budget 0.1" in result.stderr
     assert run("generate", *words, "--scale", 1).exit_code == 0
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+def test_positions_without_a_price_and_a_budget_contradict_each_other(run, save, model_folder, positions):
+    file = save(price=Price(rs.Fisher(1, np.eye(WIDTH)), site=SITE))
+    words = ("generate", file, "--model", model_folder, "--prompt", "w1", "--kl-budget", 0.1)
+    result = run(*words, "--positions", positions)
+    assert result.exit_code == 2 and "steering every position that predicts a token" in result.stderr
+    assert run(*words, "--positions", "all").exit_code == 0
 
 
 @pytest.mark.parametrize("target", ["folder", "lora", "gguf", "fold"])
