@@ -115,7 +115,8 @@ def split_prompts(prompts: Sequence[str], texts: Sequence[str], plan: Plan, *, s
             f"at least {needed - usable} more."
         )
     parts = [tuple(one for one, at in zip(drawn, places, strict=False) if at == part) for part in range(len(LEAST))]
-    return PromptSplit(*parts, notes=tuple(notes))
+    writing, search, confirmation = parts
+    return PromptSplit(writing, search, confirmation, tuple(notes))
 
 
 def _placed(runs: Sequence[Runs], sizes: Sequence[int]) -> list[int | None]:
