@@ -13,6 +13,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.gates import AlwaysGate, LabelsGate, LinearGate, SoftGate
 from repsurgery.workflows import apply as workflow
+from tests.certificates.test_outcome import outcome
 from tests.lm.tiny_models import WIDTH, WORDS
 
 pa = pytest.importorskip("pyarrow")
@@ -224,6 +225,43 @@ def test_the_strength_is_that_of_the_file_unless_another_is_named(applied, rows,
         done = applied(function, x, tmp_path / "y.npy", *words)
         assert_rounded(np.load(tmp_path / "y.npy"), function.interpolate(strength)(rows))
         assert done["strength"] == strength and done["steered_share"] == (strength != 0)
+
+
+@pytest.mark.parametrize("scale", [0, -1, 0.5, 2])
+@pytest.mark.parametrize(("own", "words"), [(None, ()), (0.25, ()), (0.25, ("--strength", 0.125))])
+def test_a_scale_multiplies_the_strength(applied, rows, tmp_path, own, words, scale):
+    write(tmp_path / "x.npy", rows)
+    function = rs.SteeringFunction({None: MAP}).with_origin(strength=own).with_outcome(outcome())
+    strength = scale * (0.125 if words else own or 1.0)
+    done = applied(function, tmp_path / "x.npy", tmp_path / "y.npy", *words, "--scale", scale)
+    assert done["strength"] == strength
+    assert_rounded(np.load(tmp_path / "y.npy"), function.at(strength)(rows))
+
+
+def test_what_was_not_measured_is_said(run, rows, texts, model_folder, tmp_path):
+    """Of vectors and of texts, in the sentences of generate."""
+    write(tmp_path / "x.npy", rows)
+    shift = rs.SteeringFunction({None: MAP}).with_origin(strength=0.2).with_outcome(outcome())
+    rs.save(shift, tmp_path / "f.safetensors")
+    there = rs.SteeringFunction({None: rs.Translation(np.ones(WIDTH))}).with_origin(site="layers.1", strength=0.2)
+    rs.save(there.with_outcome(outcome()), tmp_path / "t.safetensors")
+    of_vectors = ("apply", tmp_path / "f.safetensors", tmp_path / "x.npy", "--out", tmp_path / "y.npy")
+    of_texts = ("apply", tmp_path / "t.safetensors", texts, "--out", tmp_path / "y.npy", "--model", model_folder)
+    for command in (of_vectors, of_texts):
+        for words, far, other in (
+            ((), 0, 0),
+            (("--scale", 2), 0, 1),
+            (("--strength", 0.39), 0, 1),
+            (("--scale", 2.1), 1, 1),
+            (("--strength", 1), 1, 1),
+        ):
+            result = run(*command, *words)
+            assert result.exit_code == 0, result.output
+            assert result.stderr.count("Warning:") == far == result.stderr.count("more than twice 0.2"), result.stderr
+            assert result.output.count("it does not apply at strength") == other
+    elsewhere = run(*of_texts, "--site", "layers.0")
+    assert "fitted at 'layers.1' and is used at 'layers.0'" in " ".join(elsewhere.stderr.split())
+    assert "measured at layers.1; it does not apply at layers.0" in " ".join(elsewhere.output.split())
 
 
 @pytest.mark.parametrize("of", FORMATS)

@@ -97,8 +97,28 @@ def test_a_judge_cannot_steer_the_terminal(run, tmp_path):
 def test_the_certificate_is_brought_to_the_strength_of_the_file(run, tmp_path):
     """The steering of the zoo is applied at another strength than 1, at which its certificate was issued."""
     steering = rs.load("non-toxic")
-    predicted = steering.certificate.kl * steering.origin.strength**2
+    strength = steering.origin.strength
     shown = " ".join(run("inspect", "non-toxic").stdout.split())
-    assert f"at strength {steering.origin.strength:.3g}, where its predicted price is {predicted:.3g} nats" in shown
+    assert f"describes the map at strength 1; this file applies it at strength {strength:.3g}." in shown
     rs.save(steering.with_origin(strength=1.0), tmp_path / "full.safetensors")
     assert "The certificate describes" not in run("inspect", tmp_path / "full.safetensors").stdout
+
+
+def test_the_measured_price_comes_first_and_the_predicted_one_where_there_is_one(run, as_json, tmp_path):
+    listed = " ".join(run("zoo").stdout.split())
+    for name in rs.zoo.names():
+        steering = rs.load(name)
+        strength, measured = steering.origin.strength, steering.outcome.kl
+        # mean matching has a certificate of gaps
+        kl = getattr(steering.certificate, "kl", None)
+        said = "the file stores nothing that predicts it" if kl is None else f"predicted {kl * strength**2:.3g}"
+        sentence = f"Price at strength {strength:.3g}: measured {measured:.3g} nats per token, {said}."
+        assert sentence in " ".join(run("inspect", name).stdout.split()) and sentence in listed
+        prices = {"strength": strength, "measured_kl": measured, "predicted_kl": kl and kl * strength**2}
+        assert as_json(name)["prices"] == prices
+    # a price of a file that nothing was measured of, by its certificate and by its Fisher matrix
+    shift = rs.SteeringFunction({None: rs.Translation([1.0, 0.0, 0.0])}).with_origin(site="final", strength=0.5)
+    rs.save(shift.with_price(rs.price.Price(rs.Fisher(9, np.eye(3)), site="final")), tmp_path / "f")
+    assert "Price at strength 0.5: predicted 0.125 nats per token." in run("inspect", tmp_path / "f").stdout
+    rs.save(shift, tmp_path / "bare")
+    assert "Price at" not in run("inspect", tmp_path / "bare").stdout

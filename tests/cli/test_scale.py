@@ -81,6 +81,16 @@ def test_one_sentence_says_that_a_strength_is_far_above_the_measured_one(run, sa
         assert "Warning" not in generated(run, file, model_folder, *near)[2]
 
 
+@pytest.mark.parametrize("positions", ["all", "generated"])
+def test_near_a_strength_that_was_measured_beyond_the_map_nothing_is_said(run, save, model_folder, positions):
+    """However the strength is written; a search chose 1.951 for the zoo's ``courteous``."""
+    file = save(strength=1.951, outcome=outcome())
+    for strength, far in {1.2: 0, 1.9: 0, 1.951: 0, 3.9: 0, 3.91: 1, -0.5: 0}.items():
+        for words in (("--strength", strength), ("--scale", strength / 1.951)):
+            said = generated(run, file, model_folder, *words, "--positions", positions)[2]
+            assert said.count("Warning:") == far == said.count("more than twice 1.95"), (words, said)
+
+
 def test_a_budget_far_above_the_measured_strength_is_said_too(run, save, model_folder):
     fisher = rs.Fisher(1, 1e-5 * np.eye(WIDTH))
     file = save(strength=0.18, outcome=outcome(), price=Price(fisher, site=SITE))
@@ -104,8 +114,17 @@ def test_a_scale_and_a_budget_contradict_each_other(run, save, model_folder):
     file = save(price=Price(rs.Fisher(1, np.eye(WIDTH)), site=SITE))
     words = (file, "--model", model_folder, "--prompt", "w1", "--kl-budget", 0.1)
     result = run("generate", *words, "--scale", 2)
-    assert result.exit_code == 1 and "--scale 2.0 and --kl-budget 0.1" in result.stderr
+    assert result.exit_code == 2 and "--scale 2.0 and --kl-budget 0.1" in result.stderr
     assert run("generate", *words, "--scale", 1).exit_code == 0
+
+
+@pytest.mark.parametrize("positions", ["last", "prompt"])
+def test_positions_without_a_price_and_a_budget_contradict_each_other(run, save, model_folder, positions):
+    file = save(price=Price(rs.Fisher(1, np.eye(WIDTH)), site=SITE))
+    words = ("generate", file, "--model", model_folder, "--prompt", "w1", "--kl-budget", 0.1)
+    result = run(*words, "--positions", positions)
+    assert result.exit_code == 2 and "steering every position that predicts a token" in result.stderr
+    assert run(*words, "--positions", "all").exit_code == 0
 
 
 @pytest.mark.parametrize("target", ["folder", "lora", "gguf", "fold"])

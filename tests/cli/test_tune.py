@@ -109,10 +109,10 @@ def test_a_price_that_is_not_positive_is_refused(run, quick, kl):
 
 def test_missing_inputs_are_named(run, inputs, tmp_path, model_folder):
     out = ("--out", tmp_path / "o.safetensors", "--work-dir", tmp_path / "work", "--quick")
-    refused(run("tune", "--model", model_folder, "--scorer", "letters", *out), "A search needs prompts")
+    refused(run("tune", "--model", model_folder, "--scorer", "letters", *out), "A search needs prompts", code=2)
     refused(run(*instead((*inputs, *out), "--prompts", tmp_path / "absent.txt")), "There is no file of prompts")
     without = ("tune", "--prompts", tmp_path / "prompts.txt", "--model", model_folder, *out)
-    refused(run(*without), "neither a table of texts nor a scorer")
+    refused(run(*without), "neither a table of texts nor a scorer", code=2)
     refused(run("tune", tmp_path / "absent.csv", *without[1:]), "absent.csv")
     refused(run(*instead((*inputs, *out), "--source", "rude")), "--source is 'rude'; the labels of the texts are")
     refused(run(*instead((*inputs, *out), "--target", "high")), "both 'high'")

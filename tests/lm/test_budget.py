@@ -9,6 +9,7 @@ from repsurgery import lm
 from repsurgery.errors import DataError, ParameterError, ShapeError
 from repsurgery.lm.read.states import reader
 from repsurgery.lm.steer.budget import budgeted_strength
+from repsurgery.origin import ChosenStrength
 from repsurgery.price import Price
 from tests.certificates.test_outcome import outcome
 from tests.lm.test_extract import Interrupting
@@ -256,6 +257,22 @@ def test_a_measured_price_predicts_itself_and_grows_with_the_square(strength, po
         assert found == pytest.approx(strength * factor)
     both = {"layers.1": f, "layers.0": tuned(0.06, strength, site="layers.0", positions=positions)}
     assert budgeted_strength(both, strength=None, kl_budget=0.18) == pytest.approx(strength)
+
+
+def test_a_budget_keeps_the_sign_of_the_strength():
+    """Of a measured price and of a stored one: what was tuned is a shift the other way."""
+    f = tuned(0.12, -0.5, site=MID)
+    stored = f.with_outcome(None).with_price(Price(FISHERS[MID], site=MID))
+    for one in (f, stored):
+        there = budgeted_strength({MID: one}, strength=None, kl_budget=0.03)
+        assert there < 0 and isinstance(there, ChosenStrength)
+    back = stored.with_origin(strength=0.5).with_price(stored.price)
+    assert budgeted_strength({MID: back}, strength=None, kl_budget=0.03) == -there
+    assert budgeted_strength({MID: f}, strength=None, kl_budget=0.12) == pytest.approx(-0.5)
+    torch.testing.assert_close(logits(f, kl_budget=0.03), logits(f, scale=0.5))
+    mixed = {MID: f, "layers.1": tuned(0.06, 0.5)}
+    with pytest.raises(ParameterError, match="have different signs"):
+        budgeted_strength(mixed, strength=None, kl_budget=0.1)
 
 
 def test_a_measured_price_serves_where_it_was_measured():

@@ -4,6 +4,7 @@ import linecache
 import math
 import pickle
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import gguf
@@ -16,6 +17,7 @@ from repsurgery import lm
 from repsurgery.errors import ExtrapolationWarning, ParameterError, SteeringWarning
 from repsurgery.lm.steer.rows import prepare_row
 from repsurgery.price import Price
+from repsurgery.workflows.steerings import open_steering
 from tests.certificates.test_outcome import outcome
 from tests.lm.folding import dense_map, hooked, logits, same, translation
 from tests.lm.tiny_models import WIDTH, tiny_model, tiny_tokenizer
@@ -172,6 +174,42 @@ def test_up_to_twice_the_measured_strength_there_is_none(model, strength, how):
     with lm.steer(model, f, **how):
         logits(model)
     assert prepare_row(model, lm.Choice(f, **how)).far == ()
+
+
+OWN = 1.951
+"""A strength that a search chose beyond the fitted map, such as that of the zoo's ``courteous``."""
+SAID = {1.2: 0, 1.9: 0, 1.951: 0, 3.9: 0, 3.91: 1, -0.5: 0, -3.91: 1, 0.0: 0}
+
+
+@pytest.mark.parametrize("positions", [None, "all", "generated"])
+@pytest.mark.parametrize("stored", ["outcome", "price", "both"])
+@pytest.mark.parametrize("strength", SAID)
+def test_the_same_strength_is_said_alike_however_it_is_written(model, strength, stored, positions, tmp_path):
+    f = tuned(OWN) if stored != "price" else shift(strength=OWN)
+    f = f if stored == "outcome" else f.with_price(Price(rs.Fisher(1, 1e-3 * np.eye(WIDTH)), site="layers.1"))
+    rs.save(f, tmp_path / "f.safetensors")
+    ways = [{"strength": strength}, {"scale": strength / OWN}, {"strength": 0.25, "scale": 4 * strength}]
+    uses = {
+        "steer": lambda **how: steered(model, f, positions=positions, **how),
+        "generate": lambda **how: written(model, steering=f, positions=positions, **how),
+        "choice": lambda **how: prepare_row(model, lm.Choice(f, positions=positions, **how)),
+        "fold": lambda **how: lm.fold(model, shift_in_weights(f), **how),
+        "file": lambda **how: open_steering(tmp_path / "f.safetensors", positions=positions, **how).force.warn(),
+    }
+    for how in ways:
+        for name, use in uses.items():
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                use(**how)
+            said = [str(one.message) for one in found if one.category is ExtrapolationWarning]
+            assert len(said) == SAID[strength], (name, how, said)
+            assert all(("more than twice" if stored != "price" else "outside [0, 1]") in text for text in said)
+
+
+def shift_in_weights(f):
+    """Return the same steering at a site of which a fold holds it in the weights, as measured there."""
+    moved = f.with_origin(site=SITE).with_outcome(f.outcome)
+    return moved if f.price is None else moved.with_price(replace(f.price, site=SITE))
 
 
 def test_a_budget_far_above_the_measured_strength_warns_too(model):

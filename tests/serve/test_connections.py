@@ -3,11 +3,12 @@
 import http.client
 import json
 import socket
+import threading
 import time
 
 import pytest
 
-from repsurgery.serve import connection, guard
+from repsurgery.serve import connection, engine, guard
 from repsurgery.serve.server import UNREAD_SECONDS, listen
 from tests.lm.tiny_models import tiny_model, tiny_tokenizer
 from tests.serve.conftest import endless
@@ -67,30 +68,66 @@ def test_a_head_that_arrives_byte_by_byte_is_given_up(server, monkeypatch):
             time.sleep(0.05)
 
 
+def server_side(server, sock):
+    """Return the server's end of a connection."""
+
+    def ends():
+        return [one for one in set(server.server.server_state.connections) if one.client == sock.getsockname()]
+
+    until(ends, "the connection")
+    return ends()[0]
+
+
+def time_is_up(end):
+    """Let the time for the head of a request be over, and wait until the server has acted on it."""
+    done = threading.Event()
+    end.loop.call_soon_threadsafe(lambda: (end._deadline.cancel(), end._give_up(), done.set()))
+    assert done.wait(PATIENCE)
+
+
 def test_a_kept_connection_waits_for_its_next_request(server, monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 3.0)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 10 * PATIENCE)
     client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     client.connect()
-    sock = client.sock
+    sock, end = client.sock, server_side(server, client.sock)
+    end.timeout_keep_alive = 10 * PATIENCE
+    deadlines = []
     for _ in range(3):
         client.request("GET", "/health")
         answer = client.getresponse()
         assert (answer.status, answer.read()) == (200, b'{"status":"ready"}')
-        time.sleep(1.2)
-    assert client.sock is sock
-    # uvicorn stops its own clock as soon as a byte has come
+        until(lambda: end.waiting, "the end of the request")
+        deadlines.append(end._deadline.when())
+    # the time begins anew with each request
+    assert client.sock is sock and deadlines == sorted(set(deadlines))
+    # uvicorn stops its own clock as soon as a byte has come, and this one runs on
     sock.sendall(b"G")
+    until(lambda: end.conn.trailing_data[0] == b"G", "the byte")
+    assert end._deadline.when() == deadlines[-1] and not end._deadline.cancelled()
+    time_is_up(end)
     assert closed(sock)
     client.close()
 
 
-@pytest.mark.usefixtures("unhurried")
 def test_a_request_may_take_longer_than_its_head(monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.1)
-    with running(*endless(), max_new_tokens=4000) as server:
-        began = time.monotonic()
-        assert server.complete(max_tokens=400)["usage"]["completion_tokens"] == 400
-        assert time.monotonic() - began > 0.1
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 10 * PATIENCE)
+    asked, over, draw = threading.Event(), threading.Event(), engine.next_tokens
+
+    def draw_later(rows, logits):
+        asked.set()
+        assert over.wait(PATIENCE)
+        return draw(rows, logits)
+
+    monkeypatch.setattr(engine, "next_tokens", draw_later)
+    with running(*endless()) as server, server.open_stream(prompt="w1", max_tokens=3) as sock:
+        assert asked.wait(PATIENCE)
+        time_is_up(server_side(server, sock))
+        over.set()
+        answer = b""
+        while b"[DONE]" not in answer:
+            answer += (came := sock.recv(4096))
+            assert came, answer
+    assert b'"finish_reason":"length"' in answer
 
 
 def test_beyond_the_limit_of_connections_requests_are_refused(monkeypatch):

@@ -147,9 +147,9 @@ def model_folder(tmp_path_factory):
 class Process:
     """The command ``repsurgery serve`` as a user runs it."""
 
-    def __init__(self, *words, **variables):
+    def __init__(self, *words, program=("-m", "repsurgery"), **variables):
         self.port = free_port()
-        command = [sys.executable, "-m", "repsurgery", "serve", "--port", str(self.port), *map(str, words)]
+        command = [sys.executable, *program, "serve", "--port", str(self.port), *map(str, words)]
         environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **variables}
         self.child = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -184,6 +184,21 @@ class Process:
         self.child.communicate()
 
 
+UNHURRIED = """
+import time
+from repsurgery.serve import engine
+
+def draw(rows, logits, draw=engine.next_tokens):
+    time.sleep(0.05)
+    return draw(rows, logits)
+
+engine.next_tokens = draw
+from repsurgery.cli import main
+main()
+"""
+"""The command with steps so slow that 4,000 of them take minutes, on any machine."""
+
+
 def free_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -208,7 +223,7 @@ def test_sigterm_lets_streams_finish(model_folder, tmp_path):
 
 def test_sigterm_ends_long_streams_with_an_event(model_folder):
     words = ("--model", model_folder, "--max-new-tokens", 4000, "--shutdown-seconds", 0.3)
-    with Process(*words) as server:
+    with Process(*words, program=("-c", UNHURRIED)) as server:
         server.ready()
         with server.stream(prompt="w1", max_tokens=4000, temperature=0) as stream:
             stream.readline()
@@ -230,13 +245,13 @@ def test_ctrl_c_stops_the_server_with_130(model_folder):
 
 def test_a_second_signal_ends_running_streams_at_once(model_folder):
     words = ("--model", model_folder, "--max-new-tokens", 4000, "--shutdown-seconds", PATIENCE)
-    with Process(*words) as server:
+    with Process(*words, program=("-c", UNHURRIED)) as server:
         server.ready()
         with server.stream(prompt="w1", max_tokens=4000, n=8, temperature=0) as stream:
             stream.readline()
-            for _ in range(2):
-                server.child.send_signal(signal.SIGTERM)
-                time.sleep(0.5)
+            server.child.send_signal(signal.SIGTERM)
+            until(lambda: server.health() == 503, "the first step of the shutdown")
+            server.child.send_signal(signal.SIGTERM)
             rest = stream.read()
         assert b'"finish_reason":"length"' not in rest
         _, log = server.child.communicate(timeout=PATIENCE)
@@ -244,32 +259,29 @@ def test_a_second_signal_ends_running_streams_at_once(model_folder):
 
 
 LOADING = """
-import atexit, sys, time
+import atexit, threading
 from repsurgery import lm
 
 def load(*name, **how):
     print("loading", flush=True)
-    time.sleep(600)
+    threading.Event().wait()
 
 lm.load = load
 atexit.register(print, "torn down", flush=True)
-sys.argv = ["repsurgery", "serve", "--port", "0"]
 from repsurgery.cli import main
 main()
 """
 
 
 def test_a_signal_while_the_model_is_loaded_ends_the_process():
-    child = subprocess.Popen([sys.executable, "-c", LOADING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "loading\n"
-        time.sleep(0.5)
-        child.send_signal(signal.SIGTERM)
-        rest, log = child.communicate(timeout=PATIENCE)
-    finally:
-        child.kill()
-    # the interpreter is not torn down under the thread that loads
-    assert child.returncode == 0 and rest == "" and "Traceback" not in log
+    with Process(program=("-c", LOADING)) as server:
+        assert server.child.stdout.readline() == "loading\n"
+        # who answers has its signal handlers
+        until(lambda: server.health() == 503, "a server that answers")
+        server.child.send_signal(signal.SIGTERM)
+        rest, log = server.child.communicate(timeout=PATIENCE)
+        # the interpreter is not torn down under the thread that loads
+        assert server.child.returncode == 0 and rest == "" and "Traceback" not in log
 
 
 def test_a_key_may_come_from_the_environment(model_folder):

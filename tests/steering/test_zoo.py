@@ -41,6 +41,15 @@ def test_every_entry_has_an_effect_at_its_price(name):
     assert steering.verify()
 
 
+def test_a_predicted_price_is_near_the_measured_one(name):
+    steering = rs.load(name)
+    kl = getattr(steering.certificate, "kl", None)
+    # mean matching has a certificate of gaps, which predicts no price
+    assert (kl is None) == (name == "courteous")
+    if kl is not None:
+        assert 1 / 1.3 < kl * steering.origin.strength**2 / steering.outcome.kl < 1.3
+
+
 def test_the_guide_states_the_effect_and_price_of_each_entry(name):
     outcome = rs.load(name).outcome
     (row,) = [line for line in GUIDE.splitlines() if line.startswith(f"| `{name}` |")]

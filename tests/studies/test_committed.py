@@ -11,11 +11,15 @@ from repsurgery.studies.page import write_study_report
 from repsurgery.studies.records import read_record
 from repsurgery.studies.toxicity import load_toxicity_spec, make_toxicity_spec
 from repsurgery.studies.toxicity.report.significance import toxicity_with_tests
+from repsurgery.studies.tuned.record import read_tune_record
+from repsurgery.studies.tuned.tables import candidates_table, facts_tables
+from repsurgery.studies.tuned.words import nats
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 (RIVALS,) = (FOLDER / "rivals").glob("*.json")
 EVERY = [*sorted((FOLDER / "results").glob("*.json")), RIVALS]
 TOXICITY = [path for path in EVERY if path.stem.startswith("toxicity-")]
+TUNED = sorted((FOLDER / "tune").glob("*.json"))
 RECORDS = [path for path in EVERY if path not in TOXICITY]
 
 
@@ -138,3 +142,30 @@ def test_the_maxima_of_a_toxicity_record_suffice_for_its_tests(path):
             assert before.measures[name].low != after.measures[name].low
             assert before.measures[name].value == after.measures[name].value
             assert before.name == "base" or after.differences[name].p_value is not None
+
+
+@pytest.mark.parametrize("path", TUNED, ids=lambda path: path.stem)
+def test_a_predicted_price_of_a_search_is_near_the_measured_one_or_is_not_stated(path):
+    record = read_tune_record(path)
+    assert record["price"]["kl"] > 0
+    pairs = [(record["price"]["predicted_kl"], record["price"]["kl"])]
+    pairs += [(row["predicted_kl"], row["measured_kl"]) for row in (*record["candidates"], *record["compared"])]
+    stated = [(predicted, measured) for predicted, measured in pairs if predicted is not None]
+    assert all(1 / 1.3 < predicted / measured < 1.3 for predicted, measured in stated)
+    # the chosen steerings of the zoo were priced again
+    assert bool(stated) == path.stem.startswith("zoo-")
+
+
+@pytest.mark.parametrize("path", TUNED, ids=lambda path: path.stem)
+def test_a_page_shows_the_measured_price_where_none_is_predicted(path):
+    record = read_tune_record(path)
+    shown = dict(row for table in facts_tables(record) for row in table.rows)
+    assert shown["measured KL"] == nats(record["price"]["kl"])
+    assert shown["predicted KL"] == nats(record["price"]["predicted_kl"])
+    table = candidates_table(record)
+    # a column without any figure is not shown
+    assert ("predicted KL" in table.headings) == any(row["predicted_kl"] is not None for row in record["candidates"])
+    measured = table.headings.index("measured KL")
+    assert [row[measured] for row in table.rows].count("–") == sum(
+        row["measured_kl"] is None for row in record["candidates"]
+    )

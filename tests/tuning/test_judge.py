@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -15,7 +16,7 @@ from repsurgery.scorers import ToxicityScorer
 from repsurgery.scorers.adapted import read_encoder
 from repsurgery.scorers.minilm import encoder_folder
 from repsurgery.tuning import judge as judging
-from repsurgery.tuning.alike import ALIKE, _runs, nearly_in
+from repsurgery.tuning.alike import are_alike, nearly_in, runs_of
 from repsurgery.tuning.judge import require_better_than_chance, train_judge
 from repsurgery.tuning.text_rows import LAYERS, embed
 
@@ -281,13 +282,22 @@ NEARLY = [
 ]
 
 
+QUOTED = [
+    lambda text: f"RT @someuser: {text}",
+    lambda text: f'She said: "{text}" (really?)',
+    lambda text: f"{text} And that is all that there is to say about it, as far as I can see.",
+    lambda text: " ".join(text.split()[1:]),
+]
+
+
 @representations
-def test_random_labels_of_near_duplicates_are_refused(name):
+@pytest.mark.parametrize("ways", [NEARLY, QUOTED], ids=["changed", "quoted"])
+def test_random_labels_of_near_duplicates_are_refused(name, ways):
     """A judge that has read nearly the same text under the same label guesses well what the labels do not say."""
     rng = np.random.default_rng(0)
     texts = [*dict.fromkeys(load_courtesy().texts)][:150]
     labels = rng.permutation(np.repeat(["a", "b"], 75)).tolist()
-    again = [NEARLY[i % len(NEARLY)](text) for i, text in enumerate(texts)]
+    again = [ways[i % len(ways)](text) for i, text in enumerate(texts)]
     with pytest.raises(DataError, match="Without the 150 that nearly repeat a training text, the held-out part has 0"):
         train_judge(texts, labels, source="a", held_out=(again, labels), representation=name)
     fresh = [*dict.fromkeys(load_courtesy().texts)][150:250]
@@ -303,22 +313,51 @@ def test_texts_that_only_share_words_are_kept(halves):
     assert train_judge(*train, source="rude", held_out=held, representation="words").held_out == len(held[0])
 
 
+def four_long(text):
+    """The runs of a text by an own reading: four characters of its words, case and signs apart."""
+    words = " ".join(re.findall(r"[^\W_]+", text.casefold()))
+    padded = f" {words} " if words else " ".join(text.casefold().split())
+    return {padded[i : i + 4] for i in range(len(padded) - 3)} or {padded}
+
+
+def alike_by_hand(text, other):
+    a, b = sorted((four_long(text), four_long(other)), key=len)
+    if len(a & b) / len(a | b) >= 0.8:
+        return True
+    return len(a & b) / len(a) >= 0.9 and len(a) >= 16 and len(b) <= 16 * len(a)
+
+
 def test_every_pair_that_is_alike_is_found():
     rng = np.random.default_rng(1)
     words = ["".join(rng.choice([*"abcdefghij"], rng.integers(2, 8))) for _ in range(200)]
     drawn = [rng.choice(words, rng.integers(4, 12)).tolist() for _ in range(200)]
-    # each has a copy in which between none and all of the words are others
+    # each has a copy in which between none and all of the words are others, and in every third one there are more
     copies = [
         [word if rng.random() < i / 200 else str(rng.choice(words)) for word in row] for i, row in enumerate(drawn)
     ]
+    copies = [row + rng.choice(words, 9 * (i % 3 == 0)).tolist() for i, row in enumerate(copies)]
     texts = [" ".join(row) for pair in zip(drawn, copies, strict=True) for row in pair]
     texts += ["", "!!", "😀", "a", "ß", "SS", "ss"]
-    runs = [_runs(text) for text in texts]
+    some, others = texts[::2], texts[1::2]
+    for one, two in ((some, others), (others, some)):
+        found = nearly_in(one, two)
+        assert found == [any(alike_by_hand(text, other) for other in two) for text in one]
+        assert 0.1 < np.mean(found) < 0.9
 
-    def alike(i, j):
-        return len(runs[i] & runs[j]) / len(runs[i] | runs[j]) >= ALIKE
 
-    some, others = range(0, len(texts), 2), range(1, len(texts), 2)
-    found = nearly_in([texts[i] for i in some], [texts[j] for j in others])
-    assert found == [any(alike(i, j) for j in others) for i in some]
-    assert 0.1 < np.mean(found) < 0.9
+def test_no_two_texts_of_the_corpus_are_alike():
+    runs = [runs_of(text) for text in dict.fromkeys(load_courtesy().texts)]
+    pairs = [(a, b) for i, a in enumerate(runs) for b in runs[:i]]
+    assert len(pairs) == 437_580 and not any(are_alike(a, b) for a, b in pairs)
+    assert round(max(len(a & b) / min(len(a), len(b)) for a, b in pairs), 2) == 0.62
+
+
+def test_a_long_text_does_not_swallow_the_others():
+    texts = [*dict.fromkeys(load_courtesy().texts)]
+    parts = [texts[i : i + 10] for i in range(0, len(texts), 10)]
+    for part in parts:
+        assert all(nearly_in(part[:3], [" ".join(part[:3])]))
+        assert not any(nearly_in([text for text in texts if text not in part], [" ".join(part)]))
+    # nor are short texts, or any in a text of many pages
+    assert not any(nearly_in(["You are", "Thank you very", "what a"], texts))
+    assert not any(nearly_in(texts, [" ".join(texts)]))

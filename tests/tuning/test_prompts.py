@@ -1,10 +1,12 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from repsurgery.datasets import load_courtesy, load_provoking_prompts
 from repsurgery.errors import DataError, ParameterError
 from repsurgery.tuning.plan import DEMO, DEMO_QUICK, EFFORTS, Plan, plan_of_effort
 from repsurgery.tuning.prompts import LEAST, split_prompts
@@ -40,8 +42,54 @@ def test_repeated_prompts_are_left_out_with_a_note():
     assert sorted(sum(parts(split), ())) == sorted(MANY[:42])
     assert split.notes == ("7 of 49 prompts repeat or continue another prompt, and were left out.",)
     assert split_prompts(MANY[:42], (), SMALL, seed=0).notes == ()
-    # a prompt that differs in one letter is another prompt
-    assert split_prompts([*MANY[:42], "Prompt number 41!"], (), SMALL, seed=0).notes == ()
+    # a prompt that differs in one word is another prompt
+    assert split_prompts([*MANY[:42], "Prompt letter 41!"], (), SMALL, seed=0).notes == ()
+
+
+def openings(n):
+    """Return n openings of the package, which do not repeat each other, without their last word and sign."""
+    return [prompt.rstrip(" ,:;") for prompt in load_provoking_prompts()[:n]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prompts_that_nearly_repeat_each_other_are_in_one_part(seed):
+    plan = replace(SMALL, writing=40, search=20, confirmation=40)
+    ways = [
+        lambda p: p + ".",
+        lambda p: p.replace(" ", ", ", 1),
+        lambda p: f"RT @someone: {p}",
+        lambda p: p.upper() + "!",
+    ]
+    prompts = [*openings(117), *(ways[i % 4](prompt) for i, prompt in enumerate(openings(117)))]
+    split = split_prompts(prompts, (), plan, seed=seed)
+    assert [len(part) for part in parts(split)] == [40, 20, 40]
+    # by what they are made from: no opening is in two parts
+    made = [{prompts.index(prompt) % 117 for prompt in part} for part in parts(split)]
+    assert not any(a & b for a, b in ((made[0], made[1]), (made[0], made[2]), (made[1], made[2])))
+    # some of them stay together, and those that do not fit are counted
+    assert len(made[0]) < 40
+    assert re.fullmatch(r"\d+ prompts nearly repeat one of another part, and were left out\.", split.notes[-1])
+
+
+def test_few_prompts_that_nearly_repeat_each_other_fill_smaller_parts():
+    pairs = [way(prompt) for prompt in openings(20) for way in (str, lambda p: p + "!")]
+    split = split_prompts(pairs, (), SMALL, seed=0)
+    sizes = [len(part) for part in parts(split)]
+    assert all(size >= least for size, least in zip(sizes, LEAST.values(), strict=True))
+    left_out = int(re.match(r"(\d+) prompts nearly repeat", split.notes[-1])[1])
+    assert sum(sizes) + left_out <= 40 and left_out > 0
+    # forty prompts that all say the same are one opening
+    same = [openings(1)[0] + sign * i for sign in "!?" for i in range(1, 21)]
+    with pytest.raises(DataError, match=r"prompts nearly repeat one of another part, and were left out\.\); a search"):
+        split_prompts(same, (), SMALL, seed=0)
+
+
+def test_prompts_that_do_not_repeat_each_other_are_drawn_as_before():
+    """Counter-check, with the prompts of the zoo: the rule leaves none out, and the draw alone decides."""
+    prompts = load_provoking_prompts()
+    split = split_prompts(prompts, load_courtesy().texts, SMALL, seed=3)
+    drawn = [prompts[i] for i in np.random.default_rng(3).permutation(len(prompts))]
+    assert split.notes == () and sum(parts(split), ()) == tuple(drawn[:42])
 
 
 def test_prompts_that_continue_another_one_are_left_out():

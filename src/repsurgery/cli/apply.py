@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from repsurgery.cli.options import Chat, Device, Dtype
+from repsurgery.cli.options import Chat, Device, Dtype, Scale
 from repsurgery.cli.output import say
 from repsurgery.cli.terminal import typer
 from repsurgery.errors import OptionsError
@@ -29,6 +29,7 @@ def apply(
         float | None,
         typer.Option(help="0 leaves vectors unchanged, 1 is the fitted map.", show_default="as in the file, else 1"),
     ] = None,
+    scale: Scale = 1.0,
     column: Annotated[
         list[str] | None,
         typer.Option(help="Column or tensor of the vectors. Repeat it for one column per feature."),
@@ -60,6 +61,7 @@ def apply(
 ) -> dict[str, Any]:
     """Steer vectors in a file, or the states of texts, and write them to a file."""
     from repsurgery.outputs import check_output
+    from repsurgery.steering.places import short_name
     from repsurgery.workflows.apply import apply_to_texts, apply_to_vectors, holds_texts
     from repsurgery.workflows.steerings import open_steering
 
@@ -72,7 +74,8 @@ def apply(
         kinds = ("texts", "vectors") if texts else ("vectors", "texts")
         raise OptionsError(f"{source} holds {kinds[0]}; {', '.join(given)} is for {kinds[1]}. Leave it out.")
     check_output(out, inputs=[file, source, labels, model])
-    opened = open_steering(file, site, strength, labelled=True)
+    opened = open_steering(file, site, strength, scale=scale, labelled=True)
+    opened.warn_about_strength()
     read = ""
     if texts:
         done, read = apply_to_texts(
@@ -94,6 +97,8 @@ def apply(
     if read:
         say(f"Read {read}.")
     say(f"Applied {file} at strength {used:g} to {done.rows:,} vectors of {done.features} features.")
+    if opened.unmeasured:
+        say(f"{short_name(file)}: {opened.unmeasured}", style="dim")
     say(f"Steered share: {done.steered / done.rows:.1%}, {by}.")
     mean, length = done.moved / done.rows, done.length / done.rows
     say(f"Mean displacement: {mean:.3g} over all vectors, whose mean length is {length:.3g}.")

@@ -23,6 +23,7 @@ def inspect(
 ) -> dict[str, Any]:
     """Show the contents of a file: shapes, classes, the measured effect and the certificate."""
     import repsurgery as rs
+    from repsurgery.cli.prices import price_words, prices_of
     from repsurgery.steering.shown import foreign_words
     from repsurgery.studies.common.report.certificates import certificate_table
     from repsurgery.studies.common.report.describe import describe
@@ -43,20 +44,12 @@ def inspect(
     result_console().print(table)
     if certificate is not None:
         say_table(certificate_table(certificate))
-        if words := _at_other_strength(certificate, function.origin.strength):
-            say(words)
-    return described | ({"outcome": outcome.to_dict()} if outcome else {})
-
-
-def _at_other_strength(certificate: Any, strength: float | None) -> str:
-    """Return what the certificate, which is of the map at strength 1, says of the strength that the file applies."""
-    if strength is None or strength == 1:
-        return ""
-    words = f"The certificate describes the map at strength 1; this file applies it at strength {strength:.3g}"
-    kl = getattr(certificate, "kl", None)  # a natural shift has a price, which grows with the square of the strength
-    return (
-        f"{words}." if kl is None else f"{words}, where its predicted price is {kl * strength**2:.3g} nats per token."
-    )
+        if (strength := function.origin.strength) not in (None, 1):
+            say(f"The certificate describes the map at strength 1; this file applies it at strength {strength:.3g}.")
+    prices = prices_of(function) if isinstance(function, rs.SteeringFunction) else {}
+    if prices and (words := price_words(function)):
+        say(words)
+    return described | ({"outcome": outcome.to_dict()} if outcome else {}) | ({"prices": prices} if prices else {})
 
 
 def _flat(described: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from repsurgery.arrays import Label, check_labels, check_rows, check_weights, require_finite
-from repsurgery.errors import LabelError, ParameterError, RowsNeededError, ShapeError
+from repsurgery.errors import LabelError, OptionsError, ParameterError, RowsNeededError, ShapeError
 from repsurgery.gates.base import GATES, Gate
 from repsurgery.gates.rules import ClassifierGate
 from repsurgery.moments import ClassMoments
@@ -61,7 +61,7 @@ def build_gate(
     read = reads(GATES[gate]) if isinstance(gate, str) else frozenset[str]()
     unread = [name for name, value in passed.items() if value is not None and _READ_BY[name] not in read]
     if unread:
-        raise ParameterError(f"The gate {gate!r} does not read {' or '.join(unread)}. Leave it out.")
+        raise OptionsError(f"The gate {gate!r} does not read {' or '.join(unread)}. Leave it out.")
     shrinkage, ridge = shrinkage or "none", 1e-5 if ridge is None else ridge
     alpha = "auto" if alpha is None else alpha
     check_shrinkage(shrinkage, ridge, alpha)

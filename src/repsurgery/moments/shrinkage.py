@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repsurgery.arrays import Label, Matrix, Rows, Vector
-from repsurgery.errors import ParameterError, RowsNeededError
+from repsurgery.errors import OptionsError, ParameterError, RowsNeededError
 from repsurgery.moments.by_class import ClassMoments
 from repsurgery.moments.moments import Moments
 from repsurgery.moments.pooled import pool, supported_alpha
@@ -148,7 +148,7 @@ def check_shrinkage(name: str, ridge: Any, alpha: Any = "auto") -> None:
         raise ParameterError(f"alpha is {alpha!r}; it must be 'auto' or a number from 0 to 1.")
     if "alpha" not in reads(function):
         readers = ", ".join(f"shrinkage={known!r}" for known in SHRINKAGES if "alpha" in reads(SHRINKAGES[known]))
-        raise ParameterError(
+        raise OptionsError(
             f"alpha is {alpha!r}, and shrinkage={name!r} does not read it. Leave alpha out, or choose {readers}."
         )
 

@@ -27,7 +27,8 @@ class InForce:
     far : str
         A sentence, where it is more than twice the one at which the effect was measured; else empty.
     beyond : str
-        A sentence, where it lies outside of [0, 1] and neither a measurement nor a price chose it; else empty.
+        A sentence, where it lies outside of [0, 1] and is not near a strength that a measurement or a price chose; else
+        empty.
     """
 
     strength: float
@@ -40,9 +41,7 @@ class InForce:
             warn_caller(sentence, ExtrapolationWarning)
 
 
-def strength_in_force(
-    function: "SteeringFunction", strength: float | None = None, scale: float = 1.0, *, as_measured: bool = True
-) -> InForce:
+def strength_in_force(function: "SteeringFunction", strength: float | None = None, scale: float = 1.0) -> InForce:
     """Return the strength at which ``function`` is applied; see `Origin.effective_strength`.
 
     Parameters
@@ -50,13 +49,12 @@ def strength_in_force(
     function : SteeringFunction
     strength, scale
         As for `lm.steer`.
-    as_measured : bool
-        Whether it is applied at the site and positions of its outcome.
 
     Guarantees
     ----------
-    Above twice the measured strength there is a sentence, however the strength was reached
-    (test_above_twice_the_measured_strength_there_is_a_warning).
+    Above twice the measured strength there is a sentence, up to it there is none, however the strength is written
+    (test_above_twice_the_measured_strength_there_is_a_warning,
+    test_the_same_strength_is_said_alike_however_it_is_written).
     What a price or a measurement chose gets none (test_a_strength_that_a_price_chose_needs_no_warning).
     """
     origin, measured = function.origin, function.outcome is not None
@@ -67,8 +65,8 @@ def strength_in_force(
             far=f"strength {t:.3g} is more than twice {own:.3g}, at which the effect of this steering was measured, "
             "and texts often break there. Leave the strength out and use a scale of at most 2; 1 is as measured.",
         )
-    priced = function.price is not None and origin.strength is not None
-    chosen = base == own and ((measured and as_measured) or priced)
-    if 0 <= t <= 1 or ((chosen or isinstance(base, ChosenStrength)) and abs(t) <= FARTHEST * abs(base)):
+    chosen = [own] if measured or (function.price is not None and origin.strength is not None) else []
+    chosen += [base] if isinstance(base, ChosenStrength) else []
+    if 0 <= t <= 1 or any(abs(t) <= FARTHEST * abs(one) for one in chosen):
         return InForce(t)
     return InForce(t, beyond=beyond_the_map(t))

@@ -19,7 +19,7 @@ from repsurgery.datasets import (
 )
 from repsurgery.datasets.folder import present_folder
 from repsurgery.datasets.wikitext import FOLDER as WIKITEXT
-from repsurgery.errors import ParameterError
+from repsurgery.errors import OptionsError, ParameterError
 from repsurgery.lm.chat import as_text, is_conversation
 from repsurgery.lm.fold.targets import TargetName
 from repsurgery.lm.price.shifts import require_decoder
@@ -66,7 +66,7 @@ def find_prompts(prompts: Any, *, chat: bool = False) -> Prompts:
     """Return the lines of a file, the embedded prompts "provoking", or given prompts; see `tune`."""
     path, name = None, None
     if prompts is None:
-        raise ParameterError(
+        raise OptionsError(
             "A search needs prompts for the model to continue. Give a text file with one on each line, or "
             f"{PROVOKING!r} for those of this package."
         )

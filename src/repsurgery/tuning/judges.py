@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from repsurgery.datasets import LabelledTexts, hold_out
-from repsurgery.errors import DataError, ParameterError
+from repsurgery.errors import DataError, OptionsError, ParameterError
 from repsurgery.scorers import load_scorer
 from repsurgery.tuning.judge import train_judge
 
@@ -63,7 +63,7 @@ def judges_of(
         facts |= {"auc_low": None, "auc_high": None}
         return Judges(one, one, also, texts, facts)
     if texts is None:
-        raise ParameterError("There is neither a table of texts nor a scorer. Give texts with two labels, or a scorer.")
+        raise OptionsError("There is neither a table of texts nor a scorer. Give texts with two labels, or a scorer.")
     fitted, held_out = hold_out(texts, share=0.5, seed=seed)
     ours, theirs = (fitted.texts, fitted.labels), (held_out.texts, held_out.labels)
     judge = train_judge(*theirs, source=source, held_out=ours)

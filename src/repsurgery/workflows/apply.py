@@ -15,8 +15,10 @@ from repsurgery.arrays import Rows, check_labels, output_dtype
 from repsurgery.checkpoint import atomic_file
 from repsurgery.datasets.rows import Numbered, numbered_rows, require_one_type, text_of
 from repsurgery.errors import DataError, LabelError, NonFiniteError, OptionsError, ParameterError, ShapeError
+from repsurgery.lm.sites.names import resolve_site
 from repsurgery.lm.steer.early import check_places
 from repsurgery.lm.steer.placement import Placement
+from repsurgery.lm.steer.placing import compare_origin
 from repsurgery.origin import IN_CHAT
 from repsurgery.outputs import check_output
 from repsurgery.scale.formats.arrow import vector_columns, vectors
@@ -189,6 +191,12 @@ def apply_to_texts(
     Applied, str
         What was done, and a phrase on what was read.
 
+    Warns
+    -----
+    OriginWarning
+        The steering was fitted at another site, on another model, or in a chat and is used without one, or the other
+        way round.
+
     Guarantees
     ----------
     The vectors are those of a steered pass at the site (test_texts_give_the_states_of_a_steered_pass).
@@ -220,6 +228,7 @@ def apply_to_texts(
     check_places(name, [(site, function.dim)])
     network, tokenizer = lm.load(name, device=device, dtype=dtype)
     (known,) = recognised([opened], network)
+    compare_origin(network, resolve_site(network, site), known.placement.function)
     X = lm.extract(
         network,
         tokenizer,

@@ -10,7 +10,7 @@ import repsurgery as rs
 from repsurgery import lm
 from repsurgery.arrays import check_integer
 from repsurgery.checkpoint import digest
-from repsurgery.errors import DataError, ParameterError
+from repsurgery.errors import DataError, OptionsError
 from repsurgery.lm.chat import ChatText, Conversation, as_text
 from repsurgery.lm.load.folder import cache_root
 from repsurgery.lm.load.models import DEFAULT_MODEL
@@ -179,7 +179,7 @@ def _template(method: str, params: Mapping[str, Any], rounds: int) -> Any:
     """Return a function that makes a fresh estimator from source to target."""
     fixed = [name for name in ("source", "target") if name in params]
     if fixed:
-        raise ParameterError(
+        raise OptionsError(
             f"params name {' and '.join(fixed)}; on-policy moments have the labels 'source' and 'target'. Leave it out."
         )
     known = make_estimator(method, {}).get_params()
@@ -187,7 +187,7 @@ def _template(method: str, params: Mapping[str, Any], rounds: int) -> Any:
     given = {**({"gate": "always"} if "gate" in known else {}), **labels, **params}
     gate = given.get("gate", "always")
     if rounds > 1 and gate != "always":
-        raise ParameterError(
+        raise OptionsError(
             f"gate is {gate!r} with {rounds} rounds; behind a gate the rounds do not compose to one map. Choose "
             "gate='always', or one round."
         )

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -126,24 +125,23 @@ def _lines(folder, pattern):
 def test_a_kill_at_any_moment_loses_no_prompt_and_scores_none_twice(files, scorer, pattern, lines):
     script = files / "go.py"
     script.write_text(
-        "import sys\nfrom pathlib import Path\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
         "import repsurgery.studies.toxicity.run as run_module\n"
-        "from tests.studies.toxicity.test_run import WordScorer\n"
+        "from tests.studies.toxicity.test_run import WordScorer, _lines\n"
         "from tests.studies.toxicity.small import small_spec\n"
         "run_module.load_scorer = lambda name: WordScorer()\n"
-        "files = Path(sys.argv[1])\nprint('ready', flush=True)\n"
+        "files, pattern, lines = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])\n"
+        # as soon as so many lines are in the file, and before the process knows that they are there
+        "def fsync(stream, sync=os.fsync):\n"
+        "    if _lines(files / 'work', pattern) >= lines:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    sync(stream)\n"
+        "os.fsync = fsync\n"
         "run_module.run_toxicity(small_spec(files), data_dir=files / 'data', work_dir=files / 'work', progress=False)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", ".", os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.Popen(
-        [sys.executable, script, files], env=environment, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
-    )
-    assert process.stdout.readline() == b"ready\n"
-    while process.poll() is None and _lines(files / "work", pattern) < lines:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    command = [sys.executable, script, files, pattern, str(lines)]
+    killed = subprocess.run(command, env=environment, capture_output=True, cwd=Path(__file__).parents[3], check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert _lines(files / "work", pattern) >= lines
     resumed = run(files)
     whole = run(files, work="other")

@@ -1,5 +1,6 @@
 """The strength that spends a budget of nats: one for all sites, from Fisher matrices and moments."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from repsurgery.lm.steer.placing import items_of, refuse_choices
 from repsurgery.lm.steer.positions import Positions
 from repsurgery.lm.steer.row_steering import as_steering
 from repsurgery.moments import ClassMoments
-from repsurgery.origin import check_scale
+from repsurgery.origin import ChosenStrength, check_scale
 from repsurgery.price import Price
 from repsurgery.price.fisher import budget_strength
 
@@ -35,7 +36,7 @@ def budgeted_strength(
     Without a budget it is ``strength``. The prediction at each site is proportional to the squared strength, so one
     strength for all sites follows from the sum of the predictions at strength 1. Cross terms between sites are ignored.
     A steering without a Fisher matrix, such as a tuned one, is predicted from the price that was measured of it, where
-    it acts as it was measured.
+    it acts as it was measured. The sign is that of the strengths in their origins, which must agree.
 
     Parameters
     ----------
@@ -60,6 +61,7 @@ def budgeted_strength(
     A measured price predicts itself (test_a_measured_price_predicts_itself_and_grows_with_the_square).
     A stored price serves its own site only, and no partial positions (test_a_stored_price_serves_its_own_site,
     test_a_budget_needs_every_position).
+    The sign of a negative strength is kept (test_a_budget_keeps_the_sign_of_the_strength).
     A budget for generated tokens is what they cost (test_a_budget_is_priced_at_the_positions_that_are_steered).
     """
     if kl_budget is None:
@@ -67,7 +69,7 @@ def budgeted_strength(
             raise OptionsError(f"{caller} got fisher, moments or share without kl_budget; they serve a budget only.")
         return strength
     if check_scale(scale) != 1:
-        raise ParameterError(
+        raise OptionsError(
             f"{caller} got scale={scale!r} and kl_budget={kl_budget!r}; the budget decides the strength alone. Pass "
             "one of them."
         )
@@ -78,15 +80,21 @@ def budgeted_strength(
         if isinstance(value, Placement):
             refuse_choices({"kl_budget": kl_budget}, caller=caller)
         if (partly := positions or as_steering(value).origin.positions) in ("prompt", "last", "assistant"):
-            raise ParameterError(
+            raise OptionsError(
                 f"{caller} got kl_budget={kl_budget!r} with positions={partly!r}; the predicted price is that of "
                 "steering every position that predicts a token. Pass positions='all' or 'generated', or a strength."
             )
     given = {"fisher": fisher, "moments": moments, "share": share}
     for argument, value in given.items():
         _require_sites(argument, value, [name for name, _ in items])
+    signs = {name: math.copysign(1, as_steering(value).origin.effective_strength() or 1) for name, value in items}
+    if len(set(signs.values())) > 1:
+        raise ParameterError(
+            f"{caller} got kl_budget={kl_budget!r}; one strength would follow from it, and the strengths of the "
+            f"steerings have different signs ({signs}). Steer with strength or scale."
+        )
     whole = sum(_unit_price(name, value, given, positions) for name, value in items)
-    return budget_strength(kl_budget, whole)
+    return ChosenStrength(signs.popitem()[1] * budget_strength(kl_budget, whole))
 
 
 def _unit_price(site: str, value: Any, given: Mapping[str, Any], positions: Positions | None) -> float:

@@ -23,6 +23,7 @@ from repsurgery.steering.in_force import strength_in_force
 
 __all__ = [
     "Compared",
+    "compare_origin",
     "compare_weights",
     "items_of",
     "only_placement",
@@ -91,10 +92,10 @@ def placements(
             at = Placement(function, name, strength, positions)
         origin = function.origin
         how = Origin(site=name, positions=at.positions)
-        _compare(model, site, function)
+        compare_origin(model, site, function)
         # what was measured holds where it was measured: at this site, strength and these positions
         here = how.use()[3:5] == origin.use()[3:5]
-        force = strength_in_force(function, at.strength, scale, as_measured=here)
+        force = strength_in_force(function, at.strength, scale)
         force.warn()
         chosen = ChosenStrength(force.strength)
         outcome = function.outcome if here and force.strength == origin.effective_strength() else None
@@ -238,7 +239,8 @@ def items_of(sites: Any, caller: str) -> list[tuple[str, Any]]:
     return [(site, sites)]
 
 
-def _compare(model: nn.Module, site: Site, function: SteeringFunction) -> None:
+def compare_origin(model: nn.Module, site: Site, function: SteeringFunction) -> None:
+    """Warn where a steering was fitted at another site, or on a model of another name or configuration."""
     origin, name = function.origin, site.name
     if origin == UNKNOWN or not _fits(site, function):
         return  # another width raises an error elsewhere

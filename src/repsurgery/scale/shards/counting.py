@@ -89,16 +89,20 @@ def _usual_rows(schema: Schema) -> int:
 
 
 class _Content:
-    """The digest of rows and labels, whatever the batches in which they come."""
+    """The digest of rows and labels and of their types, whatever the batches in which they come."""
 
     def __init__(self) -> None:
         self._rows, self._labels = sha256(), sha256()
+        self._types: set[tuple[int, str, str]] = set()
 
     def noting(self, batches: Iterator[tuple[Rows, Labels]]) -> Iterator[tuple[Rows, Labels]]:
         """Yield the batches unchanged."""
         for X, z in batches:
+            plain = z.dtype.kind in "biuf"
+            # the same bytes are other numbers in another type or byte order
+            self._types.add((X.shape[1], X.dtype.str, z.dtype.str if plain else "text"))
             self._rows.update(np.ascontiguousarray(X).data)
-            if z.dtype.kind in "biuf":
+            if plain:
                 self._labels.update(np.ascontiguousarray(z).data)
             else:
                 self._labels.update("".join(f"{label!r}," for label in z.tolist()).encode("utf-8", "surrogatepass"))
@@ -106,7 +110,8 @@ class _Content:
 
     def digest(self) -> str:
         """Return the digest of what came so far, as hexadecimal digits."""
-        return sha256(self._rows.digest() + self._labels.digest()).hexdigest()
+        types = repr(sorted(self._types)).encode()
+        return sha256(self._rows.digest() + self._labels.digest() + types).hexdigest()
 
 
 def _moments(shard: Shard, batches: Iterator[tuple[Rows, Labels]]) -> ClassMoments:

@@ -55,7 +55,8 @@ def candidates_table(record: Row) -> Table | None:
     caption = (
         "Figures of the search, not of the confirmation. 'slope': change of the expected credit per square root of a "
         "nat, on held-out prompts. 'gain': the largest factor by which the map stretches a vector. Candidates "
-        "that were stopped early were measured on fewer prompts." + _unit(record)
+        "that were stopped early were measured on fewer prompts. Where no KL is predicted, the measured one holds."
+        + _unit(record)
     )
     return table_of("What was tried", names, columns, sorted(candidates, key=_rank), caption)
 
@@ -85,6 +86,7 @@ def facts_tables(record: Row) -> list[Table]:
         "chosen candidate": chosen.get("name"),
         **{key: chosen.get(key) for key in ("site", "method", "fit", "shrinkage", "scope", "strength")},
         "predicted KL": nats(record["price"].get("predicted_kl")),
+        "measured KL": nats(record["price"]["kl"]),
         "writing prompts": record.get("writing_prompts"),
         "search prompts": record.get("search_prompts"),
         "confirmation prompts": record["confirmation_prompts"],
@@ -99,7 +101,7 @@ def facts_tables(record: Row) -> list[Table]:
     if times:
         times["together"] = f"{sum(record['seconds'].values()):.1f} s"
     tables = (
-        pairs_table("Set-up", {name: value for name, value in facts.items() if value not in (None, "", "–")}),
+        pairs_table("Set-up", {name: value for name, value in facts.items() if value not in (None, "")}),
         pairs_table("Times", times),
     )
     return [table for table in tables if table is not None]
