@@ -258,6 +258,36 @@ def test_groups_are_never_split_between_folds(data, folds):
         assert max(sizes) - min(sizes) <= folds
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_that_span_classes_leave_enough_of_each_class_in_every_fold(seed):
+    # 12 texts of which 6 have rows of both classes, as sentences of two speakers have
+    rng = np.random.default_rng(seed)
+    groups = np.concatenate([np.repeat(np.arange(12), 3), np.repeat(rng.choice(12, 6, replace=False), 4)])
+    X, z = structured(seed, 60, KINDS), np.repeat([0, 1], [36, 24])
+    held_out = quietly_fitted(rs.MeanMatching(source=1, target=0, folds=3), X, z, groups=groups).certificate_.held_out
+    assert np.isfinite([held_out.mean_gap, held_out.covariance_gap, held_out.ebbn]).all()
+    with pytest.raises(DataError, match=r"0 has 12, 1 has 6; 6 of these groups have rows of several .*fewer folds"):
+        rs.MeanMatching(source=1, target=0, folds=4).fit(X, z, groups=groups)
+
+
+@given(structured_rows(classes=3, min_rows=12, max_rows=60, max_d=3), st.integers(2, 4))
+def test_wherever_classes_have_many_groups_folds_are_found(data, folds):
+    from repsurgery.moments.shrinkage import FitRows
+    from repsurgery.steering.held_out import fold_of_rows, usual_folds
+
+    groups = np.arange(len(data.X)) // 2  # each has rows of one class or of two
+    rows = FitRows(data.X, data.z, [0, 1, 2], None, groups)
+    fewest = min(len(set(groups[data.z == c])) for c in range(3))
+    if fewest < 3 * folds:
+        return
+    fold = fold_of_rows(rows, folds)
+    for c in range(3):
+        sizes = [len(set(groups[(fold == f) & (data.z == c)])) for f in range(folds)]
+        assert min(sizes) >= 2
+        assert max(sizes) - min(sizes) <= folds
+    assert usual_folds(data.z, groups) >= folds
+
+
 def test_maps_of_folds_come_from_the_other_rows_alone():
     X, z = gaussian(60, 5)
     c = rs.MeanMatching(source=0, target=1, folds=3).fit(X, z).certificate_
