@@ -24,6 +24,7 @@ __all__ = [
     "require_equal",
     "scatter_of",
     "triangle",
+    "underflowed",
     "without_mean",
 ]
 
@@ -169,10 +170,15 @@ def judged_dtype(X: Rows) -> str:
 def require_equal(X: Rows, rows: NDArray[np.intp]) -> None:
     """Raise `DataError` where the rows with indices ``rows``, whose variance was computed as 0, are not all equal."""
     if any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), X.shape[1])):
-        raise DataError(
-            "moments underflowed: these rows differ, but the squares of their differences are too small for "
-            "float64. Multiply X by a constant that brings it near 1 and fit again."
-        )
+        raise underflowed()
+
+
+def underflowed() -> DataError:
+    """Return the error of rows that differ, but whose variance was computed as 0."""
+    return DataError(
+        "moments underflowed: these rows differ, but the squares of their differences are too small for float64. "
+        "Multiply X by a constant that brings it near 1 and fit again."
+    )
 
 
 def _require_usable(X: Rows, rows: NDArray[np.intp], mean: Vector, spread: NDArray[Any]) -> None:

@@ -249,7 +249,7 @@ class Sketch:
     def _of_means(self, m: "Moments") -> str:
         mean, residue = m.centre
         gap = np.abs((mean - self.mean) + (residue - self.residue))
-        spread = np.sqrt(self.bound / self.weight)
+        spread = np.sqrt((self.bound + _smallest(m)) / self.weight)  # squares of numbers next to zero vanish
         allowed = TOLERANCES[m.precision] * spread + 8 * np.finfo(np.float64).eps * np.abs(mean)
         j = _worst(gap, allowed + _smallest(m))
         return "" if j is None else (

@@ -9,7 +9,7 @@ from scipy.linalg import blas
 
 from repsurgery.arrays import BLOCK_BYTES, Label, Matrix, Rows, Vector, check_groups, check_labels, check_rows
 from repsurgery.errors import DataError
-from repsurgery.moments.accumulate import about_mean, float64_blocks, judged_dtype, pivot_of, quietly
+from repsurgery.moments.accumulate import about_mean, float64_blocks, judged_dtype, pivot_of, quietly, underflowed
 from repsurgery.moments.by_class import ClassMoments
 from repsurgery.moments.combine import added
 from repsurgery.moments.group_totals import GroupTotal
@@ -86,6 +86,8 @@ class _Sum:
         self._run: _Run | None = None
         self._before: Moments | None = None
         self._groups: GroupTotal | None = None
+        self._first: Rows | None = None
+        self._equal = True
         # the groups, and the rows that are multiplied, are counted once more, for the sketch
         self._sizes = (0.0, 0.0)
         self._sketch = SketchSum(d)
@@ -113,6 +115,10 @@ class _Sum:
                 self._multiply()
 
     def _multiply(self) -> None:
+        if self._first is None:
+            self._first = self._waiting[:1].copy()
+        if self._equal:
+            self._equal = bool((self._waiting[: self._filled] == self._first).all())
         for start in range(0, self._filled, len(self._space)):
             rows = self._waiting[start : min(start + len(self._space), self._filled)]
             if self._run is None:
@@ -144,6 +150,8 @@ class _Sum:
         self._multiply()
         self._close()
         assert self._before is not None
+        if not (self._equal or self._before.variance.any()):
+            raise underflowed()
         return self._before, self._sketch.sketch()
 
 
