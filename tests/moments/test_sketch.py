@@ -178,6 +178,12 @@ def test_parts_of_different_width_are_refused():
         wide + narrow
     with pytest.raises(SketchError, match=r"10 columns .* one of 4 columns"):
         wide.sketch + narrow.sketch
+    z = np.stack([np.arange(30.0), np.arange(30.0) ** 2], axis=1)
+    whole = CrossMoments.of(rows(30), z)
+    for other in (CrossMoments.of(rows(30)[:, :4], z), CrossMoments.of(rows(30), z[:, :1])):
+        for combine in (CrossMoments.__add__, CrossMoments.__sub__):
+            with pytest.raises(ShapeError, match=r"cannot be combined; use one (site|concept) for both"):
+                combine(whole, other)
 
 
 @pytest.mark.parametrize("name", ["class-moments", "cross-moments", "mimic", "leace"])

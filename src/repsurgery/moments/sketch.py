@@ -209,8 +209,13 @@ class Sketch:
         return replace(self, groups=None if groups == (self.weight, self.weight) else groups)
 
     def digest(self) -> str:
-        """Return what identifies the rows: equal rows in equal order have equal digests."""
+        """Return what identifies the rows and the sizes of their groups: equal ones in equal order have equal digests.
+
+        It is computed from the numbers of the sketch, so that rows with the same sums to the last bit share it.
+        """
         sha = hashlib.sha256(f"{self.version}|{self.dim}|{self.count}|{self.weight!r}|".encode())
+        if self.groups is not None:
+            sha.update(f"groups {self.groups!r}|".encode())
         for array in (self.mean, self.residue, self.squares):
             sha.update(array.tobytes())
         return sha.hexdigest()[:32]
