@@ -160,8 +160,12 @@ def test_a_sketch_of_infinite_bounds_does_not_pass_everything(tmp_path):
 def test_directions_of_another_version_are_refused_with_the_remedy(tmp_path):
     m, other = rs.Moments.of(rows(50)), rs.Moments.of(rows(50, seed=1))
     newer = replace(m, sketch=replace(m.sketch, version=VERSION + 1))
-    with pytest.raises(SketchError, match="version of repsurgery"):
+    with pytest.raises(
+        SketchError, match=r"directions of version 2, .* the version of repsurgery that wrote"
+    ) as raised:
         newer.check_sketch()
+    assert "altered" not in str(raised.value)
+    assert "Count the rows" not in str(raised.value)
     with pytest.raises(SketchError, match="Count the rows of both again"):
         newer + other
     rs.save(m, tmp_path / "m")
@@ -316,3 +320,65 @@ def test_a_ledger_that_does_not_add_up_is_refused():
     part = m.ledger.parts[0]
     with pytest.raises(LedgerError, match=r"the 1 parts? in their ledger hold"):
         replace(m, ledger=replace(m.ledger, parts=(replace(part, rows=49),))).check_sketch()
+
+
+def _without(names, *facts):
+    """Return a change of a file: these arrays, and these facts of each class, are taken away."""
+
+    def change(contents):
+        def kept(entry):
+            sketch = {k: v for k, v in entry["sketch"].items() if f"sketch.{k}" not in facts}
+            entry = {**entry, "sketch": sketch}
+            return {k: v for k, v in entry.items() if k not in facts}
+
+        def pruned(header):
+            if "classes" in header:
+                return {"classes": [kept(entry) for entry in header["classes"]]}
+            return {name: pruned(part) for name, part in header.items()}
+
+        arrays = {k: v for k, v in contents.arrays.items() if not any(name in k for name in names)}
+        return Contents(contents.kind, pruned(contents.header), arrays)
+
+    return change
+
+
+STRIPPED = {
+    "the facts of the sketch": _without((), "sketch"),
+    "facts and ledger": _without((), "sketch", "ledger"),
+    "facts and arrays": _without(("sketch.",), "sketch"),
+    "facts, arrays and the joint sketch": _without(("sketch.", "joint"), "sketch"),
+    "arrays": _without(("sketch.",)),
+    "one array": _without(("sketch.residue",)),
+    "the version of the directions": _without((), "sketch.version"),
+    "the groups of the sketch": _without((), "sketch.groups"),
+}
+
+
+@pytest.mark.parametrize("name", STRIPPED)
+def test_a_file_that_lost_a_part_of_its_sketch_is_refused_with_the_remedy(name, tmp_path):
+    X = rows(60)
+    for value in (rs.Moments.of(X), rs.ClassMoments.of(X, np.arange(60) % 2), CrossMoments.of(X, X[:, 2])):
+        rs.save(value, tmp_path / "m")
+        rs.load(tmp_path / "m").check_sketch()
+        write_file(tmp_path / "m", STRIPPED[name](read_file(tmp_path / "m")))
+        with pytest.raises(FileFormatError, match="ount the rows again"):
+            rs.load(tmp_path / "m")
+
+
+def test_cross_moments_without_their_joint_sketch_are_refused(tmp_path):
+    X = rows(60)
+    m = CrossMoments.of(X, X[:, 2] + np.arange(60))
+    stripped = replace(m, joint=None, cross=m.cross * 0.5)
+    with pytest.raises(SketchError, match=r"the joint sketch is missing.*Count the rows again"):
+        stripped.check_sketch()
+    with pytest.raises(SketchError, match="the joint sketch is missing"):
+        rs.LEACE(concept_type="continuous").fit_moments(stripped)
+    rs.save(m, tmp_path / "m")
+    write_file(tmp_path / "m", _without(("joint",))(read_file(tmp_path / "m")))
+    with pytest.raises(FileFormatError, match="the joint sketch is missing"):
+        rs.load(tmp_path / "m")
+    with pytest.raises(SketchError, match="ledger of their parts, and no sketch"):
+        replace(m.rows, sketch=None).check_sketch()
+    # without any of the three there is nothing to compare, and an empty remainder is whole
+    replace(m, joint=None, rows=m.rows.derived(), concept=m.concept.derived()).check_sketch()
+    (m - m).check_sketch()

@@ -110,8 +110,13 @@ class CrossMoments(Shown):
         self.rows.check_sketch()
         self.concept.check_sketch()
         x, z = self.rows.sketch, self.concept.sketch
-        if self.joint is None or x is None or z is None:
+        if x is None and z is None and self.joint is None:
             return
+        if x is None or z is None or self.joint is None:
+            raise SketchError(
+                "Rows and concept carry sketches, and the joint sketch is missing, or only one of them carries its "
+                "own: a part was taken away. Count the rows again, or load the original file."
+            )
         V, U = directions(self.dim), directions(self.concept.dim)
         along = self.cross @ U
         gap = np.abs(np.vstack([along, V.T @ along]) - self.joint)
@@ -184,7 +189,8 @@ class CrossMoments(Shown):
             return NotImplemented
         _require_same_widths(self, other)
         rows, concept = self.rows - other.rows, self.concept - other.concept
-        left = CrossMoments(rows, concept, np.zeros_like(self.cross))
+        nothing = None if self.joint is None or other.joint is None else np.zeros_like(self.joint)
+        left = CrossMoments(rows, concept, np.zeros_like(self.cross), nothing)
         if not rows.count or not other.count:
             return left if not rows.count else self
         cross = _within(self.cross - other.cross - _moved(left, other), left, self)
@@ -307,9 +313,7 @@ def cross_from_contents(contents: Contents) -> CrossMoments:
         for name in ("rows", "concept"):
             arrays = {k.removeprefix(f"{name}."): a for k, a in contents.arrays.items() if k.startswith(f"{name}.")}
             parts.append(single_from_contents(Contents(SINGLE, contents.header[name], arrays)))
-        cross, joint = np.asarray(contents.arrays["cross"], dtype=np.float64), contents.arrays.get("joint")
-        if joint is None and parts[0].sketch is not None:
-            raise DataError("the joint sketch of rows and concept is missing")
-        moments = CrossMoments(parts[0], parts[1], cross, joint)
+        cross = np.asarray(contents.arrays["cross"], dtype=np.float64)
+        moments = CrossMoments(parts[0], parts[1], cross, contents.arrays.get("joint"))
         moments.check_sketch()
         return moments

@@ -226,6 +226,11 @@ class Sketch:
         Counts and weights, the means, the variance of each column, vᵀSv along each direction, and the number and sizes
         of groups are compared. O(d²) work.
         """
+        if self.version != VERSION:
+            raise SketchError(
+                f"{what} carry a sketch that was counted along directions of version {self.version}, and this "
+                f"repsurgery knows version {VERSION} alone. Read them with the version of repsurgery that wrote them."
+            )
         problem = self._disagreement(m)
         if problem:
             precise = "" if m.precision == "float64" else ", with precision='float64' if their scales differ widely"
@@ -236,11 +241,6 @@ class Sketch:
             )
 
     def _disagreement(self, m: "Moments") -> str:
-        if self.version != VERSION:
-            return (
-                f"it was counted along directions of version {self.version}, and this repsurgery knows version "
-                f"{VERSION} alone; another version of repsurgery reads it"
-            )
         if not self.possible:
             return "it holds numbers that no rows can have"
         if m.dim != self.dim:
