@@ -87,7 +87,8 @@ class Sketch:
 
     Guarantees
     ----------
-    It sees a change of scatter, factor, mean, weight or count alone, from a millionth of the trace on
+    It sees a change of scatter, factor, mean, weight or count alone, from a millionth of the trace on, and from a
+    thousandth on where products are in float32, because 6e-5 is rounding there
     (test_the_sketch_names_every_corruption_of_one_path).
     What reaches both counts it cannot see, such as a shard that was counted twice; for that there is the `Ledger`
     (test_the_sketch_cannot_see_what_reaches_both_paths).
