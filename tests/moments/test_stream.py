@@ -70,8 +70,6 @@ def test_bad_batches_are_refused():
         stream_moments([(X, z), (X[:, :3], z)])
     with pytest.raises(LabelError, match="one label per row"):
         stream_moments([(X, z[:-1])])
-    with pytest.raises(DataError, match="one dtype for all"):
-        stream_moments([(X.astype("f4"), z), (X, z)])
     X[3, 1] = np.nan
     with pytest.raises(DataError, match="NaN or infinity"):
         stream_moments([(X, z)])
@@ -98,3 +96,15 @@ def test_rows_whose_squares_vanish_are_refused_however_they_come(size, power, va
         beside = stream_moments(batches(np.column_stack([X, np.arange(120.0)]), z, size))[0]
         assert beside.variance[3] == pytest.approx((120**2 - 1) / 12)
         beside.check_sketch()
+
+
+@pytest.mark.parametrize("dtypes", [("f8", "f4"), ("f4", "f8"), ("i8", "f4"), ("f2", "f8"), ("i4", "i8"), ("f8", "i8")])
+def test_batches_of_several_dtypes_have_the_dtype_of_their_sum(monkeypatch, dtypes):
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 8 * 3 * 16)
+    X = np.random.default_rng(0).integers(-50, 50, size=(200, 3))
+    parts = [X[:90].astype(dtypes[0]), X[90:].astype(dtypes[1])]
+    for order in (1, -1):
+        streamed = stream_moments([(part, np.zeros(len(part), int)) for part in parts[::order]])[0]
+        added = Moments.of(parts[0]) + Moments.of(parts[1])
+        assert streamed.dtype == added.dtype == ("float32" if {"f4", "f2"} & {*dtypes} else "float64")
+        assert_same(streamed, added)

@@ -8,7 +8,7 @@ import numpy as np
 
 from repsurgery.errors import DuplicateWarning, SurgeryError
 from repsurgery.moments.accumulate import underflowed
-from repsurgery.moments.checks import coarsest, require_same_width
+from repsurgery.moments.checks import coarsest, require_comparable_weights, require_same_width
 from repsurgery.moments.groups import Groups, merge_groups, remove_groups
 from repsurgery.moments.merge import (
     REMOVAL_TOLERANCE,
@@ -36,6 +36,7 @@ def added(a: "Moments", b: "Moments") -> "Moments":
     require_same_width(a, b)
     if not (a.count and b.count):
         return a if a.count else b
+    require_comparable_weights(*sorted((float(a.weight), float(b.weight))))
     count, weight = a.count + b.count, a.weight + b.weight
     mean, residue = merge_mean(a.weight, a.centre, b.weight, b.centre)
     gap, weights = gap_between(a.centre, b.centre), (a.weight, b.weight)

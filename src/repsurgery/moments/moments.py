@@ -15,7 +15,7 @@ from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
 from repsurgery.moments.accumulate import Centre, factor_of, judged_dtype, require_equal, scatter_of
-from repsurgery.moments.checks import Precision, require_consistent, require_scale
+from repsurgery.moments.checks import Precision, require_comparable_weights, require_consistent, require_scale
 from repsurgery.moments.combine import added, removed, warn_of_repetition
 from repsurgery.moments.groups import Groups, groups_of
 from repsurgery.moments.ledger import Ledger, Part
@@ -111,6 +111,8 @@ class Moments(Shown):
         d = X.shape[1]
         if len(rows) == 0:
             return cls.empty(d)
+        if w is not None:
+            require_comparable_weights(float(w[rows].min()), float(w[rows].max()))
         weight = float(len(rows)) if w is None else float(w[rows].sum())
         dtype = judged_dtype(X)
         if len(rows) < d:
