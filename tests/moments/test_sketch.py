@@ -13,6 +13,7 @@ import repsurgery as rs
 from repsurgery.errors import FileFormatError, LedgerError, ShapeError, SketchError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.moments import CrossMoments
+from repsurgery.moments import cross as cross_module
 from repsurgery.moments.sketch import DIRECTIONS, VERSION, Sketch, directions
 from repsurgery.moments.stream import stream_moments
 from tests.oracles import two_pass
@@ -393,3 +394,82 @@ def test_cross_moments_without_their_joint_sketch_are_refused(tmp_path):
     # without any of the three there is nothing to compare, and an empty remainder is whole
     replace(m, joint=None, rows=m.rows.derived(), concept=m.concept.derived()).check_sketch()
     (m - m).check_sketch()
+
+
+def test_a_weight_is_compared_to_ten_digits():
+    m = rs.Moments.of(rows(40), sample_weight=np.linspace(1, 2, 40))
+    with pytest.raises(SketchError, match="rows of weight"):
+        replace(m, weight=m.weight * (1 + 1e-9)).check_sketch()
+
+
+def test_a_ledger_of_another_weight_is_refused():
+    m = rs.Moments.of(rows(50))
+    part = m.ledger.parts[0]
+    for share in (1e-6, 0.05):
+        heavier = replace(m.ledger, parts=(replace(part, weight=part.weight * (1 + share)),))
+        with pytest.raises(LedgerError, match="hold 50 rows of weight"):
+            replace(m, ledger=heavier).check_sketch()
+
+
+@given(structured_rows(min_rows=4, weighted=False, grouped=False))
+def test_the_bound_is_what_was_added_and_grows_with_what_a_removal_magnifies(data):
+    cut = len(data.X) // 2
+    a, b = (rs.Moments.of(X).sketch for X in (data.X[:cut], data.X[cut:]))
+    both = a + b
+    _, scatter = two_pass(data.X)
+    assert_allclose(both.bound, np.diagonal(scatter), rtol=1e-9, atol=1e-300)
+    left = both - b
+    assert (left.bound >= np.sqrt(both.weight / left.weight) * both.bound * (1 - EPS)).all()
+    assert (left.bound <= 2 * np.sqrt(both.weight / left.weight) * both.bound * (1 + EPS)).all()
+
+
+def test_a_removal_removes_its_groups_from_the_sketch():
+    X, groups = rows(40), np.arange(40) // 4
+    whole, part = rs.Moments.of(X, groups=groups), rs.Moments.of(X[:12], groups=groups[:12])
+    left = whole - part
+    left.check_sketch()
+    assert left.sketch.groups == (7.0, 7 * 16.0)
+    with pytest.raises(SketchError, match="number of groups"):
+        replace(left, groups=whole.groups).check_sketch()
+
+
+def shifted_cross(m, share):
+    """Return cross moments whose cross scatter is off by this share of its size, towards zero."""
+    sizes = np.sqrt(np.outer(m.rows.variance, m.concept.variance)) * m.rows.weight
+    cross = m.cross.copy()
+    cross[0] -= np.copysign(share * sizes[0], cross[0])
+    return replace(m, cross=cross)
+
+
+@pytest.mark.parametrize(("precision", "share"), [("float64", 1e-9), ("float32-products", 1e-3)])
+def test_a_small_change_of_the_cross_scatter_is_named_counted_loaded_and_fitted(
+    precision, share, monkeypatch, tmp_path
+):
+    X = structured(0, 200, ("normal", "counts", "sparse"))
+    z = X[:, 0] + np.arange(200) / 50
+    changed = shifted_cross(CrossMoments.of(X, z, precision=precision), share)
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        changed.check_sketch()
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        rs.LEACE(concept_type="continuous").fit_moments(changed)
+    rs.save(changed, tmp_path / "m")
+    with pytest.raises(FileFormatError, match="cross scatter disagrees"):
+        rs.load(tmp_path / "m")
+    real = cross_module._products
+
+    def wrong(*args, **options):
+        return real(*args, **options) * (1 if options else 1 - share)
+
+    monkeypatch.setattr(cross_module, "_products", wrong)
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        CrossMoments.of(X, z, precision=precision)
+
+
+def test_each_direction_of_the_joint_sketch_is_compared():
+    X = structured(0, 200, ("normal", "counts", "sparse"))
+    m = CrossMoments.of(X, X[:, 0] + np.arange(200) / 50)
+    for i in range(DIRECTIONS):
+        joint = m.joint.copy()
+        joint[m.dim + i] *= 1 + 1e-3
+        with pytest.raises(SketchError, match=f"along direction {i + 1}"):
+            replace(m, joint=joint).check_sketch()
