@@ -345,6 +345,69 @@ def test_too_many_folds_and_moments_are_refused_with_the_remedy():
         rs.MiMiC.from_moments(rs.ClassMoments.of(X, z), source=0, target=1, folds=5)
 
 
+def test_weights_count_rows_and_the_worst_class_is_stated_on_rows_left_out():
+    # three classes: the first is far from the target in spread, so that its gaps are the worst
+    rng = np.random.default_rng(0)
+    X = np.vstack([3 * rng.normal(size=(60, 4)), 1.1 * rng.normal(size=(60, 4)), rng.normal(size=(60, 4))])
+    z = np.repeat([0, 1, 2], 60)
+    both = quietly_fitted(rs.MeanMatching(target=2, folds=3), X, z).certificate_.held_out
+    one = quietly_fitted(rs.MeanMatching(source=0, target=2, folds=3), X, z).certificate_.held_out
+    other = quietly_fitted(rs.MeanMatching(source=1, target=2, folds=3), X, z).certificate_.held_out
+    for name in ("covariance_gap_before", "ebbn_before"):
+        assert getattr(one, name) > 2 * getattr(other, name)
+    # MeanMatching leaves the traces apart: 4 · (9 − 1) is the population's
+    assert one.ebbn == pytest.approx(32, rel=0.25)
+    assert both.ebbn >= one.ebbn * 0.5
+    # rows of almost no weight do not count
+    w = np.ones(len(X))
+    w[:20] = 1e-6
+    X[:20] += 50
+    light = quietly_fitted(rs.MeanMatching(source=0, target=2, folds=3), X, z, sample_weight=w).certificate_.held_out
+    assert light.ebbn == pytest.approx(32, rel=0.4)
+
+
+def test_rows_of_one_group_are_one_row_for_the_sampling_error_left_out():
+    # each text has its own offset, and 30 rows of it say no more of the population's mean than one does
+    rng = np.random.default_rng(0)
+    found = {True: [], False: []}
+    for _ in range(12):
+        groups = np.arange(600) // 30
+        X = rng.normal(size=(20, 4))[groups] + 0.01 * rng.normal(size=(600, 4))
+        for given_groups in found:
+            est = rs.MeanMatching(source=0, target=1, folds=2)
+            # the same folds: only the sampling error differs
+            c = quietly_fitted(est, X, np.arange(600) // 300, groups=groups).certificate_.held_out
+            found[given_groups].append(
+                c.mean_gap_before if given_groups else np.linalg.norm(X[:300].mean(axis=0) - X[300:].mean(axis=0))
+            )
+    # the population's means are equal: the naive gap is all sampling error
+    assert np.square(found[True]).mean() < 0.6 * np.square(found[False]).mean()
+
+
+def test_a_continuous_map_that_harms_new_rows_is_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 30))
+    with pytest.warns(HeldOutWarning, match="rows and column 0"):
+        warnings.simplefilter("always", HeldOutWarning)
+        rs.LEACE(concept_type="continuous", folds=2).fit(X, rng.normal(size=40))
+
+
+def test_columns_on_rows_are_those_of_weighted_two_passes():
+    X = structured(0, 80, ("sparse", "counts", "normal", "tied"))
+    Z = np.stack([X[:, 0] + np.arange(80) / 9, X[:, 3] ** 2], axis=1)
+    w = np.linspace(0.1, 5, 80)
+    est = rs.LEACE(concept_type="continuous").fit(X, Z, sample_weight=w)
+    other = np.roll(Z, 7, axis=0)
+    for c, concept in ((est.certificate_, Z), (est.certify(X, other), other)):
+        v = w if concept is Z else np.ones(80)
+        for H, stated in ((X, c.covariance_before), (est.transform(X), c.covariance_after)):
+            joint = np.column_stack([H, concept])
+            S = two_pass(joint, v)[1] / v.sum()
+            norms = np.linalg.norm(S[:4, 4:], axis=0) / np.sqrt(np.diagonal(S)[4:])
+            assert_allclose(stated, norms, rtol=1e-9, atol=1e-12)
+    assert min(c.covariance_after) > 1e-3  # another concept is not erased
+
+
 # --- bad input
 
 
