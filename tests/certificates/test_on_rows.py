@@ -120,10 +120,53 @@ def test_a_map_that_is_not_the_certified_one_is_named(monkeypatch):
     X, z = structured(0, 9000, ("normal", "counts", "sparse")), np.arange(9000) % 2
     est = rs.DiagonalTransport(source=0, target=1).fit(X, z)
     apply = rs.Diagonal.apply
-    monkeypatch.setattr(rs.Diagonal, "apply", lambda self, H: apply(self, H) * (1 + 1e-6))
+    monkeypatch.setattr(rs.Diagonal, "apply", lambda self, H: apply(self, H) * (1 + 1e-8))
     with pytest.raises(CertificateError, match="applied to rows, is not the one"):
         rs.DiagonalTransport(source=0, target=1).fit(X, z)
     assert est.certificate_.measured_on == "rows"
+
+
+WRONG_MOMENTS = {
+    "the scatter a millionth too large": lambda mean, S: (mean, S * (1 + 1e-6)),
+    "the mean moved by a millionth of the spread": lambda mean, S: (mean + 1e-6 * np.sqrt(np.diagonal(S) / 300), S),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MOMENTS)
+def test_all_rows_of_a_class_see_a_millionth(name, monkeypatch):
+    X, z = structured(0, 600, ("sparse", "counts", "normal")), np.repeat([0, 1], 300)
+    monkeypatch.setattr("repsurgery.certificates.on_rows.MOST_ROWS", 100)
+    right = rs.MiMiC(source=0, target=1).fit(X, z).certificate_
+    assert right.by_source[0].measured_source == 100
+    real = accumulate.scatter_of
+
+    def wrong(X, rows, w, *, float32_products):
+        (mean, residue), S, sketch = real(X, rows, w, float32_products=float32_products)
+        mean, S = WRONG_MOMENTS[name](mean, S)
+        return (mean, residue), S, sketch
+
+    monkeypatch.setattr("repsurgery.moments.moments.scatter_of", wrong)
+    with pytest.raises(SketchError):
+        rs.MiMiC(source=0, target=1).fit(X, z)
+    monkeypatch.setattr(Sketch, "require_agreement", lambda *_, **__: None)
+    with pytest.raises(CertificateError, match="the rows contradict the moments"):
+        rs.MiMiC(source=0, target=1).fit(X, z)
+    # the gap between the means is that of the sketch's own count, whatever the moments say
+    monkeypatch.setattr("repsurgery.certificates.on_rows._require_agreement", lambda *_: None)
+    found = rs.MeanMatching(source=0, target=1).fit(X, z)
+    gap = np.linalg.norm(found.transform(X, concept=z)[z == 0].mean(axis=0) - X[z == 1].mean(axis=0))
+    assert found.certificate_.mean_gap == pytest.approx(gap, abs=1e-12)
+
+
+def test_the_cost_is_that_of_the_rows(monkeypatch):
+    X, z = structured(0, 60, ("sparse", "constant", "counts", "same", "zero") * 10), np.repeat([0, 1], 30)
+    monkeypatch.setattr("repsurgery.moments.moments.factor_of", dropped)
+    monkeypatch.setattr(Sketch, "require_agreement", lambda *_, **__: None)
+    wrong = quietly_fitted(rs.MiMiC(source=0, target=1), X, z)
+    moved = np.square(wrong.transform(X, concept=z)[z == 0] - X[z == 0]).sum(axis=1).mean()
+    assert wrong.certificate_.cost == pytest.approx(moved, rel=1e-9)
+    from_moments = rs.MiMiC(source=0, target=1).fit_moments(wrong.moments_).certificate_
+    assert abs(from_moments.cost / moved - 1) > 1e-6
 
 
 def test_certificates_say_whether_rows_or_moments_were_measured():
