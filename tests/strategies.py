@@ -146,8 +146,8 @@ def structured_rows(
 ):
     """Draw `Structured` rows, with fewer or more rows than columns, and classes of very different size.
 
-    Every class has at least ``min_rows`` rows of positive weight. A group has rows of one class alone. The largest
-    class may be any of them.
+    Every class has at least ``min_rows`` rows of positive weight. A group may span classes. The largest class may be
+    any of them.
     """
     kinds = tuple(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=max_d)))
     largest = draw(st.integers(0, classes - 1))
@@ -165,5 +165,7 @@ def structured_rows(
         for c in range(classes):
             w[np.flatnonzero(z == c)[:min_rows]] = 1.0
     if grouped and draw(st.booleans()):
-        groups = z * n + rng.integers(max(n // 3, 1), size=n)
+        groups = rng.integers(max(n // 3, 1), size=n)
+        if not draw(st.booleans()):
+            groups = z * n + groups  # no group spans classes
     return Structured(X, z, w, groups, kinds)

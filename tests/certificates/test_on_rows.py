@@ -180,10 +180,53 @@ def test_a_map_that_is_not_the_certified_one_is_named(monkeypatch):
     X, z = structured(0, 9000, ("normal", "counts", "sparse")), np.arange(9000) % 2
     est = rs.DiagonalTransport(source=0, target=1).fit(X, z)
     apply = rs.Diagonal.apply
-    monkeypatch.setattr(rs.Diagonal, "apply", lambda self, H: apply(self, H) * (1 + 1e-6))
+    monkeypatch.setattr(rs.Diagonal, "apply", lambda self, H: apply(self, H) * (1 + 1e-8))
     with pytest.raises(CertificateError, match="applied to rows, is not the one"):
         rs.DiagonalTransport(source=0, target=1).fit(X, z)
     assert est.certificate_.measured_on == "rows"
+
+
+WRONG_MOMENTS = {
+    "the scatter a millionth too large": lambda mean, S: (mean, S * (1 + 1e-6)),
+    "the mean moved by a millionth of the spread": lambda mean, S: (mean + 1e-6 * np.sqrt(np.diagonal(S) / 300), S),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MOMENTS)
+def test_all_rows_of_a_class_see_a_millionth(name, monkeypatch):
+    X, z = structured(0, 600, ("sparse", "counts", "normal")), np.repeat([0, 1], 300)
+    monkeypatch.setattr("repsurgery.certificates.on_rows.MOST_ROWS", 100)
+    right = rs.MiMiC(source=0, target=1).fit(X, z).certificate_
+    assert right.by_source[0].measured_source == 100
+    real = accumulate.scatter_of
+
+    def wrong(X, rows, w, *, float32_products):
+        (mean, residue), S, sketch = real(X, rows, w, float32_products=float32_products)
+        mean, S = WRONG_MOMENTS[name](mean, S)
+        return (mean, residue), S, sketch
+
+    monkeypatch.setattr("repsurgery.moments.moments.scatter_of", wrong)
+    with pytest.raises(SketchError):
+        rs.MiMiC(source=0, target=1).fit(X, z)
+    monkeypatch.setattr(Sketch, "require_agreement", lambda *_, **__: None)
+    with pytest.raises(CertificateError, match="the rows contradict the moments"):
+        rs.MiMiC(source=0, target=1).fit(X, z)
+    # the gap between the means is that of the sketch's own count, whatever the moments say
+    monkeypatch.setattr("repsurgery.certificates.on_rows._require_agreement", lambda *_: None)
+    found = rs.MeanMatching(source=0, target=1).fit(X, z)
+    gap = np.linalg.norm(found.transform(X, concept=z)[z == 0].mean(axis=0) - X[z == 1].mean(axis=0))
+    assert found.certificate_.mean_gap == pytest.approx(gap, abs=1e-12)
+
+
+def test_the_cost_is_that_of_the_rows(monkeypatch):
+    X, z = structured(0, 60, ("sparse", "constant", "counts", "same", "zero") * 10), np.repeat([0, 1], 30)
+    monkeypatch.setattr("repsurgery.moments.moments.factor_of", dropped)
+    monkeypatch.setattr(Sketch, "require_agreement", lambda *_, **__: None)
+    wrong = quietly_fitted(rs.MiMiC(source=0, target=1), X, z)
+    moved = np.square(wrong.transform(X, concept=z)[z == 0] - X[z == 0]).sum(axis=1).mean()
+    assert wrong.certificate_.cost == pytest.approx(moved, rel=1e-9)
+    from_moments = rs.MiMiC(source=0, target=1).fit_moments(wrong.moments_).certificate_
+    assert abs(from_moments.cost / moved - 1) > 1e-6
 
 
 def test_certificates_say_whether_rows_or_moments_were_measured():
@@ -318,6 +361,36 @@ def test_groups_are_never_split_between_folds(data, folds):
         assert max(sizes) - min(sizes) <= folds
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_that_span_classes_leave_enough_of_each_class_in_every_fold(seed):
+    # 12 texts of which 6 have rows of both classes, as sentences of two speakers have
+    rng = np.random.default_rng(seed)
+    groups = np.concatenate([np.repeat(np.arange(12), 3), np.repeat(rng.choice(12, 6, replace=False), 4)])
+    X, z = structured(seed, 60, KINDS), np.repeat([0, 1], [36, 24])
+    held_out = quietly_fitted(rs.MeanMatching(source=1, target=0, folds=3), X, z, groups=groups).certificate_.held_out
+    assert np.isfinite([held_out.mean_gap, held_out.covariance_gap, held_out.ebbn]).all()
+    with pytest.raises(DataError, match=r"0 has 12, 1 has 6; 6 of these groups have rows of several .*fewer folds"):
+        rs.MeanMatching(source=1, target=0, folds=4).fit(X, z, groups=groups)
+
+
+@given(structured_rows(classes=3, min_rows=12, max_rows=60, max_d=3), st.integers(2, 4))
+def test_wherever_classes_have_many_groups_folds_are_found(data, folds):
+    from repsurgery.moments.shrinkage import FitRows
+    from repsurgery.steering.held_out import fold_of_rows, usual_folds
+
+    groups = np.arange(len(data.X)) // 2  # each has rows of one class or of two
+    rows = FitRows(data.X, data.z, [0, 1, 2], None, groups)
+    fewest = min(len(set(groups[data.z == c])) for c in range(3))
+    if fewest < 3 * folds:
+        return
+    fold = fold_of_rows(rows, folds)
+    for c in range(3):
+        sizes = [len(set(groups[(fold == f) & (data.z == c)])) for f in range(folds)]
+        assert min(sizes) >= 2
+        assert max(sizes) - min(sizes) <= folds
+    assert usual_folds(data.z, groups) >= folds
+
+
 def test_maps_of_folds_come_from_the_other_rows_alone():
     X, z = gaussian(60, 5)
     c = rs.MeanMatching(source=0, target=1, folds=3).fit(X, z).certificate_
@@ -373,6 +446,69 @@ def test_too_many_folds_and_moments_are_refused_with_the_remedy():
         rs.MiMiC(source=0, target=1, folds=5).partial_fit(X, z)
     with pytest.raises(RowsNeededError, match="folds=None"):
         rs.MiMiC.from_moments(rs.ClassMoments.of(X, z), source=0, target=1, folds=5)
+
+
+def test_weights_count_rows_and_the_worst_class_is_stated_on_rows_left_out():
+    # three classes: the first is far from the target in spread, so that its gaps are the worst
+    rng = np.random.default_rng(0)
+    X = np.vstack([3 * rng.normal(size=(60, 4)), 1.1 * rng.normal(size=(60, 4)), rng.normal(size=(60, 4))])
+    z = np.repeat([0, 1, 2], 60)
+    both = quietly_fitted(rs.MeanMatching(target=2, folds=3), X, z).certificate_.held_out
+    one = quietly_fitted(rs.MeanMatching(source=0, target=2, folds=3), X, z).certificate_.held_out
+    other = quietly_fitted(rs.MeanMatching(source=1, target=2, folds=3), X, z).certificate_.held_out
+    for name in ("covariance_gap_before", "ebbn_before"):
+        assert getattr(one, name) > 2 * getattr(other, name)
+    # MeanMatching leaves the traces apart: 4 · (9 − 1) is the population's
+    assert one.ebbn == pytest.approx(32, rel=0.25)
+    assert both.ebbn >= one.ebbn * 0.5
+    # rows of almost no weight do not count
+    w = np.ones(len(X))
+    w[:20] = 1e-6
+    X[:20] += 50
+    light = quietly_fitted(rs.MeanMatching(source=0, target=2, folds=3), X, z, sample_weight=w).certificate_.held_out
+    assert light.ebbn == pytest.approx(32, rel=0.4)
+
+
+def test_rows_of_one_group_are_one_row_for_the_sampling_error_left_out():
+    # each text has its own offset, and 30 rows of it say no more of the population's mean than one does
+    rng = np.random.default_rng(0)
+    found = {True: [], False: []}
+    for _ in range(12):
+        groups = np.arange(600) // 30
+        X = rng.normal(size=(20, 4))[groups] + 0.01 * rng.normal(size=(600, 4))
+        for given_groups in found:
+            est = rs.MeanMatching(source=0, target=1, folds=2)
+            # the same folds: only the sampling error differs
+            c = quietly_fitted(est, X, np.arange(600) // 300, groups=groups).certificate_.held_out
+            found[given_groups].append(
+                c.mean_gap_before if given_groups else np.linalg.norm(X[:300].mean(axis=0) - X[300:].mean(axis=0))
+            )
+    # the population's means are equal: the naive gap is all sampling error
+    assert np.square(found[True]).mean() < 0.6 * np.square(found[False]).mean()
+
+
+def test_a_continuous_map_that_harms_new_rows_is_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 30))
+    with pytest.warns(HeldOutWarning, match="rows and column 0"):
+        warnings.simplefilter("always", HeldOutWarning)
+        rs.LEACE(concept_type="continuous", folds=2).fit(X, rng.normal(size=40))
+
+
+def test_columns_on_rows_are_those_of_weighted_two_passes():
+    X = structured(0, 80, ("sparse", "counts", "normal", "tied"))
+    Z = np.stack([X[:, 0] + np.arange(80) / 9, X[:, 3] ** 2], axis=1)
+    w = np.linspace(0.1, 5, 80)
+    est = rs.LEACE(concept_type="continuous").fit(X, Z, sample_weight=w)
+    other = np.roll(Z, 7, axis=0)
+    for c, concept in ((est.certificate_, Z), (est.certify(X, other), other)):
+        v = w if concept is Z else np.ones(80)
+        for H, stated in ((X, c.covariance_before), (est.transform(X), c.covariance_after)):
+            joint = np.column_stack([H, concept])
+            S = two_pass(joint, v)[1] / v.sum()
+            norms = np.linalg.norm(S[:4, 4:], axis=0) / np.sqrt(np.diagonal(S)[4:])
+            assert_allclose(stated, norms, rtol=1e-9, atol=1e-12)
+    assert min(c.covariance_after) > 1e-3  # another concept is not erased
 
 
 # --- bad input

@@ -1,6 +1,8 @@
 """The ledger names parts that were repeated, left out or changed, which both ways of counting would count alike."""
 
 import re
+import warnings
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -13,6 +15,7 @@ from repsurgery.errors import DuplicateWarning, FileFormatError, LedgerError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.moments import CrossMoments
 from repsurgery.moments.ledger import Ledger, Part
+from repsurgery.moments.stream import stream_moments
 from tests.strategies import structured
 
 KINDS = ("sparse", "counts", "normal", "constant", "tied", "huge")
@@ -129,3 +132,61 @@ def test_a_file_keeps_its_ledger(tmp_path):
     loaded = rs.load(tmp_path / "m")
     assert loaded.ledger == whole.ledger
     loaded.ledger.require(PLAN)
+
+
+def joint(i, change=lambda z: z):
+    X = structured(i, 20, KINDS)
+    return CrossMoments.of(X, change(X[:, 2] + np.arange(20) / 7))
+
+
+CONCEPTS = {
+    "one number": lambda z: z + 1e-6 * (np.arange(20) == 3),
+    "exchanged between two rows": lambda z: z[[1, 0, *range(2, 20)]],
+    "the other sign": lambda z: -z,
+}
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_the_ledger_names_a_part_whose_concept_has_changed(name, tmp_path):
+    plan = {f"shard {i}": joint(i) for i in range(3)}
+    whole = reduce(CrossMoments.__add__, plan.values())
+    whole.rows.ledger.require({shard: m.rows for shard, m in plan.items()})
+    rs.save(whole, tmp_path / "m")
+    rs.load(tmp_path / "m").rows.ledger.require({shard: m.rows for shard, m in plan.items()})
+    changed = plan["shard 0"] + plan["shard 1"] + joint(2, CONCEPTS[name])
+    changed.check_sketch()
+    with pytest.raises(LedgerError, match="shard 2 has changed"):
+        changed.rows.ledger.require({shard: m.rows for shard, m in plan.items()})
+
+
+def test_the_ledger_names_a_part_whose_groups_have_changed():
+    X = structured(0, 20, KINDS)
+    z, groups = np.repeat([0, 1], 10), np.arange(20) // 2
+    for count in (rs.ClassMoments.of, lambda X, z, *, groups: stream_moments([(X, z, groups)])):
+        plan, other = count(X, z, groups=groups)[0], count(X, z, groups=np.arange(20) // 5)[0]
+        with pytest.raises(LedgerError, match="shard has changed"):
+            other.ledger.require({"shard": plan})
+        count(X, z, groups=groups)[0].ledger.require({"shard": plan})
+    # groups of one row each are no groups
+    assert rs.Moments.of(X, groups=np.arange(20)).ledger == rs.Moments.of(X).ledger
+
+
+def test_equal_rows_of_other_concepts_are_no_repetition():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DuplicateWarning)
+        joint(0) + joint(0, CONCEPTS["one number"])
+
+
+@pytest.mark.parametrize("what", ["count", "weight", "mean", "squares", "residue", "version", "groups"])
+def test_the_digest_of_a_part_covers_each_number_of_its_sketch(what):
+    sketch = rs.Moments.of(structured(0, 20, KINDS), groups=np.arange(20) // 2).sketch
+    value = getattr(sketch, what)
+    if what == "groups":
+        others = [(value[0] + 1, value[1]), (value[0], value[1] + 1), None]
+    elif isinstance(value, np.ndarray):
+        others = [np.where(np.arange(len(value)) == j, np.nextafter(value, np.inf), value) for j in range(len(value))]
+    else:
+        others = [value + 1]
+    digests = {replace(sketch, **{what: other}).digest() for other in others}
+    assert len(digests) == len(others)
+    assert sketch.digest() not in digests

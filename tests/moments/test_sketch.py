@@ -13,6 +13,7 @@ import repsurgery as rs
 from repsurgery.errors import FileFormatError, LedgerError, ShapeError, SketchError
 from repsurgery.files import Contents, read_file, write_file
 from repsurgery.moments import CrossMoments
+from repsurgery.moments import cross as cross_module
 from repsurgery.moments.sketch import DIRECTIONS, VERSION, Sketch, directions
 from repsurgery.moments.stream import stream_moments
 from tests.oracles import two_pass
@@ -21,6 +22,8 @@ from tests.strategies import EPS, structured, structured_rows
 FILES = Path(__file__).parent / "files"
 SMALL = 1e-6
 """The smallest change that must be named, as a share of the trace."""
+SMALL_IN_FLOAT32 = 1e-3
+"""The same for products in float32, whose own rounding is up to 6e-5."""
 KINDS = ("sparse", "zero", "counts", "constant", "normal", "same", "tied", "far", "huge", "sum")
 
 
@@ -67,28 +70,37 @@ def moved(m, share):
 
 
 CORRUPTIONS = {
-    "the scatter halved": lambda m: spread(m, lambda S: S / 2),
-    "the scatter a millionth too large": lambda m: spread(m, lambda S: S * (1 + SMALL)),
-    "a millionth of the trace added to one variance": lambda m: spread(m, entry(4, 4, SMALL)),
-    "a millionth of the trace added between two columns": lambda m: spread(m, entry(4, 6, SMALL)),
-    "covariances between two sets of columns halved": lambda m: spread(m, halved_between),
-    "two variances swapped": lambda m: spread(m, swapped),
-    "the mean moved by a millionth of the spread": lambda m: moved(m, SMALL),
-    "the weight a millionth too large": lambda m: replace(m, weight=m.weight * (1 + SMALL)),
-    "a row more": lambda m: replace(m, count=m.count + 1),
-    "the residue of the mean replaced": lambda m: replace(m, residue=np.full(m.dim, 1e-3)),
-    "a row less in the factor": lambda m: (
+    "the scatter halved": lambda m, small: spread(m, lambda S: S / 2),
+    "the scatter slightly too large": lambda m, small: spread(m, lambda S: S * (1 + small)),
+    "a small share of the trace added to one variance": lambda m, small: spread(m, entry(4, 4, small)),
+    "a small share of the trace added between two columns": lambda m, small: spread(m, entry(4, 6, small)),
+    "covariances between two sets of columns halved": lambda m, small: spread(m, halved_between),
+    "two variances swapped": lambda m, small: spread(m, swapped),
+    "the mean moved by a small share of the spread": lambda m, small: moved(m, small),
+    "the weight slightly too large": lambda m, small: replace(m, weight=m.weight * (1 + small)),
+    "a row more": lambda m, small: replace(m, count=m.count + 1),
+    "the residue of the mean replaced": lambda m, small: replace(m, residue=np.full(m.dim, 1e-3)),
+    "a row less in the factor": lambda m, small: (
         spread(m, lambda S: S * 0.99) if m.factor is None else replace(m, factor=m.factor[:-3])
     ),
 }
 
 
-@pytest.mark.parametrize("n", [8, 400], ids=["factor", "dense"])
+@pytest.mark.parametrize(
+    ("n", "precision", "small"),
+    [(8, "float64", SMALL), (400, "float64", SMALL), (400, "float32-products", SMALL_IN_FLOAT32)],
+    ids=["factor", "dense", "float32 products"],
+)
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_the_sketch_names_every_corruption_of_one_path(name, n):
-    m = rs.Moments.of(rows(n))
+def test_the_sketch_names_every_corruption_of_one_path(name, n, precision, small):
+    X = rows(n)
+    if precision == "float32-products":
+        X[:, 8] /= (
+            1e8  # beside a column of that size, covariances of the others are less than a thousandth of the trace
+        )
+    m = rs.Moments.of(X, precision=precision)
     m.check_sketch()
-    changed = CORRUPTIONS[name](m)
+    changed = CORRUPTIONS[name](m, small)
     with pytest.raises(SketchError, match="disagree with the sketch") as raised:
         changed.check_sketch()
     assert "Count the rows again" in str(raised.value)
@@ -160,8 +172,12 @@ def test_a_sketch_of_infinite_bounds_does_not_pass_everything(tmp_path):
 def test_directions_of_another_version_are_refused_with_the_remedy(tmp_path):
     m, other = rs.Moments.of(rows(50)), rs.Moments.of(rows(50, seed=1))
     newer = replace(m, sketch=replace(m.sketch, version=VERSION + 1))
-    with pytest.raises(SketchError, match="version of repsurgery"):
+    with pytest.raises(
+        SketchError, match=r"directions of version 2, .* the version of repsurgery that wrote"
+    ) as raised:
         newer.check_sketch()
+    assert "altered" not in str(raised.value)
+    assert "Count the rows" not in str(raised.value)
     with pytest.raises(SketchError, match="Count the rows of both again"):
         newer + other
     rs.save(m, tmp_path / "m")
@@ -178,6 +194,12 @@ def test_parts_of_different_width_are_refused():
         wide + narrow
     with pytest.raises(SketchError, match=r"10 columns .* one of 4 columns"):
         wide.sketch + narrow.sketch
+    z = np.stack([np.arange(30.0), np.arange(30.0) ** 2], axis=1)
+    whole = CrossMoments.of(rows(30), z)
+    for other in (CrossMoments.of(rows(30)[:, :4], z), CrossMoments.of(rows(30), z[:, :1])):
+        for combine in (CrossMoments.__add__, CrossMoments.__sub__):
+            with pytest.raises(ShapeError, match=r"cannot be combined; use one (site|concept) for both"):
+                combine(whole, other)
 
 
 @pytest.mark.parametrize("name", ["class-moments", "cross-moments", "mimic", "leace"])
@@ -310,3 +332,144 @@ def test_a_ledger_that_does_not_add_up_is_refused():
     part = m.ledger.parts[0]
     with pytest.raises(LedgerError, match=r"the 1 parts? in their ledger hold"):
         replace(m, ledger=replace(m.ledger, parts=(replace(part, rows=49),))).check_sketch()
+
+
+def _without(names, *facts):
+    """Return a change of a file: these arrays, and these facts of each class, are taken away."""
+
+    def change(contents):
+        def kept(entry):
+            sketch = {k: v for k, v in entry["sketch"].items() if f"sketch.{k}" not in facts}
+            entry = {**entry, "sketch": sketch}
+            return {k: v for k, v in entry.items() if k not in facts}
+
+        def pruned(header):
+            if "classes" in header:
+                return {"classes": [kept(entry) for entry in header["classes"]]}
+            return {name: pruned(part) for name, part in header.items()}
+
+        arrays = {k: v for k, v in contents.arrays.items() if not any(name in k for name in names)}
+        return Contents(contents.kind, pruned(contents.header), arrays)
+
+    return change
+
+
+STRIPPED = {
+    "the facts of the sketch": _without((), "sketch"),
+    "facts and ledger": _without((), "sketch", "ledger"),
+    "facts and arrays": _without(("sketch.",), "sketch"),
+    "facts, arrays and the joint sketch": _without(("sketch.", "joint"), "sketch"),
+    "arrays": _without(("sketch.",)),
+    "one array": _without(("sketch.residue",)),
+    "the version of the directions": _without((), "sketch.version"),
+    "the groups of the sketch": _without((), "sketch.groups"),
+}
+
+
+@pytest.mark.parametrize("name", STRIPPED)
+def test_a_file_that_lost_a_part_of_its_sketch_is_refused_with_the_remedy(name, tmp_path):
+    X = rows(60)
+    for value in (rs.Moments.of(X), rs.ClassMoments.of(X, np.arange(60) % 2), CrossMoments.of(X, X[:, 2])):
+        rs.save(value, tmp_path / "m")
+        rs.load(tmp_path / "m").check_sketch()
+        write_file(tmp_path / "m", STRIPPED[name](read_file(tmp_path / "m")))
+        with pytest.raises(FileFormatError, match="ount the rows again"):
+            rs.load(tmp_path / "m")
+
+
+def test_cross_moments_without_their_joint_sketch_are_refused(tmp_path):
+    X = rows(60)
+    m = CrossMoments.of(X, X[:, 2] + np.arange(60))
+    stripped = replace(m, joint=None, cross=m.cross * 0.5)
+    with pytest.raises(SketchError, match=r"the joint sketch is missing.*Count the rows again"):
+        stripped.check_sketch()
+    with pytest.raises(SketchError, match="the joint sketch is missing"):
+        rs.LEACE(concept_type="continuous").fit_moments(stripped)
+    rs.save(m, tmp_path / "m")
+    write_file(tmp_path / "m", _without(("joint",))(read_file(tmp_path / "m")))
+    with pytest.raises(FileFormatError, match="the joint sketch is missing"):
+        rs.load(tmp_path / "m")
+    with pytest.raises(SketchError, match="ledger of their parts, and no sketch"):
+        replace(m.rows, sketch=None).check_sketch()
+    # without any of the three there is nothing to compare, and an empty remainder is whole
+    replace(m, joint=None, rows=m.rows.derived(), concept=m.concept.derived()).check_sketch()
+    (m - m).check_sketch()
+
+
+def test_a_weight_is_compared_to_ten_digits():
+    m = rs.Moments.of(rows(40), sample_weight=np.linspace(1, 2, 40))
+    with pytest.raises(SketchError, match="rows of weight"):
+        replace(m, weight=m.weight * (1 + 1e-9)).check_sketch()
+
+
+def test_a_ledger_of_another_weight_is_refused():
+    m = rs.Moments.of(rows(50))
+    part = m.ledger.parts[0]
+    for share in (1e-6, 0.05):
+        heavier = replace(m.ledger, parts=(replace(part, weight=part.weight * (1 + share)),))
+        with pytest.raises(LedgerError, match="hold 50 rows of weight"):
+            replace(m, ledger=heavier).check_sketch()
+
+
+@given(structured_rows(min_rows=4, weighted=False, grouped=False))
+def test_the_bound_is_what_was_added_and_grows_with_what_a_removal_magnifies(data):
+    cut = len(data.X) // 2
+    a, b = (rs.Moments.of(X).sketch for X in (data.X[:cut], data.X[cut:]))
+    both = a + b
+    _, scatter = two_pass(data.X)
+    assert_allclose(both.bound, np.diagonal(scatter), rtol=1e-9, atol=1e-300)
+    left = both - b
+    assert (left.bound >= np.sqrt(both.weight / left.weight) * both.bound * (1 - EPS)).all()
+    assert (left.bound <= 2 * np.sqrt(both.weight / left.weight) * both.bound * (1 + EPS)).all()
+
+
+def test_a_removal_removes_its_groups_from_the_sketch():
+    X, groups = rows(40), np.arange(40) // 4
+    whole, part = rs.Moments.of(X, groups=groups), rs.Moments.of(X[:12], groups=groups[:12])
+    left = whole - part
+    left.check_sketch()
+    assert left.sketch.groups == (7.0, 7 * 16.0)
+    with pytest.raises(SketchError, match="number of groups"):
+        replace(left, groups=whole.groups).check_sketch()
+
+
+def shifted_cross(m, share):
+    """Return cross moments whose cross scatter is off by this share of its size, towards zero."""
+    sizes = np.sqrt(np.outer(m.rows.variance, m.concept.variance)) * m.rows.weight
+    cross = m.cross.copy()
+    cross[0] -= np.copysign(share * sizes[0], cross[0])
+    return replace(m, cross=cross)
+
+
+@pytest.mark.parametrize(("precision", "share"), [("float64", 1e-9), ("float32-products", 1e-3)])
+def test_a_small_change_of_the_cross_scatter_is_named_counted_loaded_and_fitted(
+    precision, share, monkeypatch, tmp_path
+):
+    X = structured(0, 200, ("normal", "counts", "sparse"))
+    z = X[:, 0] + np.arange(200) / 50
+    changed = shifted_cross(CrossMoments.of(X, z, precision=precision), share)
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        changed.check_sketch()
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        rs.LEACE(concept_type="continuous").fit_moments(changed)
+    rs.save(changed, tmp_path / "m")
+    with pytest.raises(FileFormatError, match="cross scatter disagrees"):
+        rs.load(tmp_path / "m")
+    real = cross_module._products
+
+    def wrong(*args, **options):
+        return real(*args, **options) * (1 if options else 1 - share)
+
+    monkeypatch.setattr(cross_module, "_products", wrong)
+    with pytest.raises(SketchError, match="cross scatter disagrees"):
+        CrossMoments.of(X, z, precision=precision)
+
+
+def test_each_direction_of_the_joint_sketch_is_compared():
+    X = structured(0, 200, ("normal", "counts", "sparse"))
+    m = CrossMoments.of(X, X[:, 0] + np.arange(200) / 50)
+    for i in range(DIRECTIONS):
+        joint = m.joint.copy()
+        joint[m.dim + i] *= 1 + 1e-3
+        with pytest.raises(SketchError, match=f"along direction {i + 1}"):
+            replace(m, joint=joint).check_sketch()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repsurgery import ClassMoments
+from repsurgery import ClassMoments, Moments
 from repsurgery.errors import DataError, LabelError, ShapeError
 from repsurgery.moments import stream
 from repsurgery.moments.stream import stream_moments
@@ -70,9 +70,41 @@ def test_bad_batches_are_refused():
         stream_moments([(X, z), (X[:, :3], z)])
     with pytest.raises(LabelError, match="one label per row"):
         stream_moments([(X, z[:-1])])
-    with pytest.raises(DataError, match="one dtype for all"):
-        stream_moments([(X.astype("f4"), z), (X, z)])
     X[3, 1] = np.nan
     with pytest.raises(DataError, match="NaN or infinity"):
         stream_moments([(X, z)])
     assert len(stream_moments([])) == 0
+
+
+@given(st.integers(1, 40), st.integers(-1000, -600), st.sampled_from([(0, 1), (3, 4)]))
+def test_rows_whose_squares_vanish_are_refused_however_they_come(size, power, values):
+    # more than a block of rows, so that most are gone when the variance is known
+    X = np.random.default_rng(size).choice(values, size=(120, 3)) * 2.0**power
+    z = np.zeros(len(X), dtype=int)
+    with patch.object(stream, "BLOCK_BYTES", 8 * 3 * 16):
+        for refused in (
+            lambda: ClassMoments.of(X, z),
+            lambda: stream_moments(batches(X, z, size)),
+            lambda: Moments.of(X[:1]) + Moments.of(X[(X[0] != X).any(axis=1)][:1]),
+        ):
+            with pytest.raises(DataError, match=r"underflowed.*Multiply X by a constant"):
+                refused()
+        # rows that are equal are no error, and neither are such columns beside others
+        flat = np.full_like(X, values[1] * 2.0**power)
+        assert not stream_moments(batches(flat, z, size))[0].variance.any()
+        assert not (Moments.of(flat[:50]) + Moments.of(flat[50:])).variance.any()
+        beside = stream_moments(batches(np.column_stack([X, np.arange(120.0)]), z, size))[0]
+        assert beside.variance[3] == pytest.approx((120**2 - 1) / 12)
+        beside.check_sketch()
+
+
+@pytest.mark.parametrize("dtypes", [("f8", "f4"), ("f4", "f8"), ("i8", "f4"), ("f2", "f8"), ("i4", "i8"), ("f8", "i8")])
+def test_batches_of_several_dtypes_have_the_dtype_of_their_sum(monkeypatch, dtypes):
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 8 * 3 * 16)
+    X = np.random.default_rng(0).integers(-50, 50, size=(200, 3))
+    parts = [X[:90].astype(dtypes[0]), X[90:].astype(dtypes[1])]
+    for order in (1, -1):
+        streamed = stream_moments([(part, np.zeros(len(part), int)) for part in parts[::order]])[0]
+        added = Moments.of(parts[0]) + Moments.of(parts[1])
+        assert streamed.dtype == added.dtype == ("float32" if {"f4", "f2"} & {*dtypes} else "float64")
+        assert_same(streamed, added)

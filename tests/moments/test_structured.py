@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import qr
 
+import repsurgery as rs
 from repsurgery import ClassMoments, Moments
+from repsurgery.errors import DataError
 from repsurgery.moments import CrossMoments
 from repsurgery.moments.sketch import TOLERANCES, directions
 from repsurgery.moments.stream import stream_moments
@@ -226,3 +228,55 @@ def test_the_root_keeps_the_variance_of_every_column(data):
     # directions below the tolerance of ranks, in units of the columns, may be left out
     lost = rounding(m.count, m.dim) + 4 * m.dim * m.rank_tolerance**2
     assert (np.abs(R.T @ R - S) <= lost * np.outer(scale, scale) + np.finfo(np.float64).tiny).all()
+
+
+@pytest.mark.parametrize("n", [3, 300], ids=["factor", "dense"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integers_that_float64_cannot_hold_are_refused_with_the_remedy(n, sign):
+    X = structured(0, n, ("counts", "tied", "far", "normal"), dtype=np.int64)
+    far = X.copy()
+    far[:, 1] += sign * (2**53 + 99)
+    for refused in (
+        lambda: Moments.of(far),
+        lambda: stream_moments([(far[: n // 2], np.zeros(n // 2)), (far[n // 2 :], np.zeros(n - n // 2))]),
+        lambda: stream_moments([(far, np.zeros(n)), (X.astype(float), np.zeros(n))]),
+    ):
+        with pytest.raises(DataError, match=r"integers only below 2\^53.*Subtract a whole number from each column"):
+            refused()
+    # the remedy: the same integers nearer to zero, or numbers that are float64 already
+    near = far.copy()
+    near[:, 1] -= sign * (2**53 + 99)
+    assert np.array_equal(Moments.of(near).scatter, Moments.of(X).scatter)
+    Moments.of(far.astype(np.float64))
+
+
+@given(structured_rows(min_rows=2, weighted=False, grouped=False), st.integers(21, 190))
+def test_weights_that_are_nothing_beside_others_are_refused_with_the_remedy(data, power):
+    n = len(data.X)
+    w = np.full(n, 10.0 ** (power / 2))
+    w[n // 2 :] = 10.0 ** (-power / 2 - 2)
+    both = [(data.X[half], w[half]) for half in (slice(0, n // 2), slice(n // 2, None))]
+    for refused in (
+        lambda: Moments.of(data.X, sample_weight=w),
+        lambda: reduce(Moments.__add__, [Moments.of(X, sample_weight=v) for X, v in both]),
+    ):
+        with pytest.raises(DataError, match="Set such weights to 0"):
+            refused()
+    w[n // 2 :] = 0
+    Moments.of(data.X, sample_weight=w).check_sketch()
+
+
+@given(structured_rows(min_rows=4, weighted=False, grouped=False, dtypes=(np.float64,)), st.integers(6, 12))
+def test_a_part_far_heavier_than_what_is_left_is_removed(tmp_path_factory, data, power):
+    X, cut = data.X, len(data.X) // 2
+    left = Moments.of(X[:cut], sample_weight=np.full(cut, 0.1))
+    heavy = Moments.of(X[cut:], sample_weight=np.full(len(X) - cut, 0.3 * 10.0**power))
+    path = tmp_path_factory.mktemp("removed") / "m"
+    remains = left + heavy - heavy
+    remains.check_sketch()
+    assert remains.ledger == left.ledger
+    rs.save(remains, path)
+    rs.load(path).check_sketch()
+    (rs.load(path) + heavy).check_sketch()
+    # a weight that this rounding does not explain is still named
+    assert remains.ledger.rounding <= 1e-14 * heavy.weight

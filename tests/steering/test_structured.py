@@ -14,6 +14,7 @@ import repsurgery as rs
 from repsurgery.errors import DataError, LabelError, SurgeryWarning
 from repsurgery.moments import CrossMoments
 from repsurgery.moments.stream import stream_moments
+from repsurgery.steering.model_card import certificate_words
 from tests.estimators import ALL, EQUAL_MEANS
 from tests.oracles import two_pass
 from tests.strategies import COLUMNS, DEPENDENT, EPS, Structured, share, structured, structured_rows
@@ -460,3 +461,29 @@ def test_weights_beyond_squares_are_refused_with_the_remedy(estimator, weight):
     X, z = structured(0, 20, ("normal", "counts", "sparse")), np.arange(20) % 2
     with pytest.raises(DataError, match="Multiply all weights by one constant"):
         estimator().fit(X, z, sample_weight=np.full(20, weight))
+
+
+@pytest.mark.parametrize("estimator", ALL)
+@pytest.mark.parametrize("few", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("rows", [1, 4], ids=["one row", "equal rows"])
+def test_a_class_without_a_covariance_is_saved_shown_and_verified(estimator, few, rows, tmp_path):
+    kinds = ("normal", "sparse", "constant", "counts")
+    X = np.vstack([structured(0, 60, kinds), np.repeat(structured(1, 1, kinds) + 1, rows, axis=0)])
+    z = np.where(np.arange(len(X)) < 60, 1 - few, few)
+    est = estimator().fit(X, z)
+    certificate = est.certificate_
+    for record in certificate.by_source.values():
+        assert record.residual_bound <= record.covariance_gap * (1 + 1e-9)  # no map has a smaller gap
+    rs.save(est, tmp_path / "e")
+    loaded = rs.load(tmp_path / "e")
+    assert loaded.certificate_ == certificate
+    assert loaded.certificate_.to_dict() == certificate.to_dict()
+    assert repr(loaded.certificate_) == repr(certificate)
+    for record in loaded.certificate_.by_source.values():
+        assert "nan" not in repr(record)
+    assert "nan" not in certificate_words(loaded.steering_)
+    again = loaded.certify(X, z)
+    assert again.residual_bound == certificate.residual_bound
+    rs.save(loaded.steering_.sealed(again), tmp_path / "s")
+    assert rs.load(tmp_path / "s").certificate == again
+    loaded.verify(np.tile(X, (5, 1)), np.tile(z, 5))

@@ -90,7 +90,8 @@ class PairRecord(Measures):
     rank_source, rank_target : int or None
         Numerical ranks of the covariances that the method used; None if it used no covariance.
     residual_bound : float
-        The smallest covariance gap that any map of the method's family attains (0 where feasible).
+        The smallest covariance gap that any map of the method's family attains: 0 where feasible, infinite where the
+        target's covariance is zero, to which it is relative.
     shrinkage_moved : float
         The covariance gap that the shrinkage alone leaves: as the ridge identity predicts it, or measured where
         covariances were pooled.
@@ -257,7 +258,14 @@ class Certificate(Measures):
 
 _ON = {"fitting moments": "on the data it was fitted on", "given rows": "on the given rows"}
 _SIGNED = ("youden",)
-_RELATIVE = ("covariance_gap", "variance_gap", "covariance_gap_before", "gated_covariance_gap", "shrinkage_moved")
+_RELATIVE = (
+    "covariance_gap",
+    "variance_gap",
+    "covariance_gap_before",
+    "gated_covariance_gap",
+    "shrinkage_moved",
+    "residual_bound",
+)
 """Gaps relative to a target's covariance, infinite where that is zero."""
 _SHARES = ("probe_r2", "probe_r2_before", "alpha", "alpha_source", "alpha_target")
 MOST_ROWS = 2**63 - 1

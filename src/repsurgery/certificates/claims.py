@@ -43,6 +43,7 @@ SHARE = 0.2
 """The share of the gap before steering whose remainder must be detectable for a claim to be supported."""
 ROUNDING = 1e-9
 """Relative slack for arithmetic, far above float64 rounding at any supported dimension."""
+EPS = float(np.finfo(np.float64).eps)
 MANY_ROWS = 1000
 """So many new rows of a class contain every kind of row that makes up 0.5 % of it."""
 NEGLIGIBLE = 1e-3
@@ -97,7 +98,7 @@ def _covariances(
     energies, widths = energies_of(source.after, target.after), (excess(source, target), 1.0)
     furthest = _furthest(max(w * float(e.max()) for w, e in zip(widths, energies, strict=True)), source, target)
     norm, overfitted = float(np.sqrt(T.squared_norm)), ROUNDING + overfit(claims, target, source.fitting_rows)
-    slack = (_excused(certified.covariance_gap, certified) + overfitted) * norm
+    slack = _absolute(_excused(certified.covariance_gap, certified) + overfitted, norm) + _rounding(source, target)
     gap = covariance_distance(S, T)
     tests = []
     if min(source.units, target.units) >= MANY_ROWS:
@@ -122,7 +123,7 @@ def _variances(
 ) -> Evidence:
     norm = float(np.linalg.norm(np.square(target.after).mean(axis=0)))
     overfitted = ROUNDING + overfit(claims, target, source.fitting_rows)
-    slack = (_excused(certified.variance_gap, certified) + overfitted) * norm
+    slack = _absolute(_excused(certified.variance_gap, certified) + overfitted, norm) + _rounding(source, target)
     longest = max(float(np.sqrt(np.square(np.square(r.after)).sum(axis=1).max())) for r in (source, target))
     furthest = _furthest(longest, source, target)
     gap = float(np.linalg.norm(np.square(source.after).mean(axis=0) - np.square(target.after).mean(axis=0)))
@@ -148,8 +149,8 @@ def _neighbours(
     after = neighbour_scores(after, gap, rows, [1 / r.effective + 1 / r.fitting_rows for r in rows])
     before = neighbour_scores(before, gap_before, rows, [1 / r.effective for r in rows])
     # |tr D| ≤ √d ‖D‖ for the part of the gap that no map avoids
-    claimed = min(certified.ebbn, _excused(np.inf, certified) * np.sqrt(len(gap)) * target.trace)
-    slack = claimed + overfitted * target.trace
+    claimed = min(certified.ebbn, _absolute(_excused(np.inf, certified), float(np.sqrt(len(gap))) * target.trace))
+    slack = claimed + overfitted * target.trace + _rounding(source, target)
     return _left_over(after, before, source, target, gap=np.inf, slack=slack, furthest=furthest, level=level)
 
 
@@ -215,6 +216,16 @@ def _furthest(score: float, source: ClassRows, target: ClassRows) -> float:
 def _excused(claimed: float, certified: PairRecord) -> float:
     """Return the part of a certified relative gap that is excused: the unavoidable gap, shrinkage and rounding."""
     return min(claimed, certified.residual_bound + certified.shrinkage_moved + NEGLIGIBLE)
+
+
+def _absolute(relative: float, norm: float) -> float:
+    """Return a relative gap in the units of ``norm``; one that is relative to zero, and infinite, excuses every gap."""
+    return relative if np.isinf(relative) else relative * norm
+
+
+def _rounding(source: ClassRows, target: ClassRows) -> float:
+    """Return the second moments that centring gives to equal rows."""
+    return (16 * EPS) ** 2 * float(np.square([source.mean_after, target.mean_after]).sum())
 
 
 Test = Callable[[ClassRows, ClassRows, PairRecord, Sequence[Claim], float], Evidence]

@@ -22,11 +22,14 @@ __all__ = [
     "pivot_of",
     "quietly",
     "require_equal",
+    "require_exact",
     "scatter_of",
     "triangle",
+    "underflowed",
     "without_mean",
 ]
 
+MOST_EXACT = 2**53
 Centre = tuple[Vector, Vector]
 """A mean (d,) in float64, and the residue (d,) that was lost by rounding it."""
 
@@ -81,6 +84,7 @@ def float64_blocks(
         raw = buffer[: part.stop - start]
         picked = part if rows is None else rows[part]
         raw[:] = X[picked]
+        require_exact(X.dtype, raw)
         yield part, raw, None if w is None else w[picked]
 
 
@@ -166,13 +170,28 @@ def judged_dtype(X: Rows) -> str:
     return "float64" if X.dtype.itemsize >= 8 or X.dtype.kind in "iub" else "float32"
 
 
+def require_exact(dtype: np.dtype[Any], converted: Matrix) -> None:
+    """Raise `DataError` where rows of integers of this dtype may have lost digits when they became float64."""
+    if dtype.kind in "iu" and dtype.itemsize > 4 and np.abs(converted).max(initial=0.0) >= MOST_EXACT:
+        raise DataError(
+            f"moments got integers of {np.abs(converted).max():.6g}, and float64 holds all integers only below 2^53 = "
+            f"{MOST_EXACT:,}. Subtract a whole number from each column that brings it near 0, or convert X to float64 "
+            "if its last digits do not matter."
+        )
+
+
 def require_equal(X: Rows, rows: NDArray[np.intp]) -> None:
     """Raise `DataError` where the rows with indices ``rows``, whose variance was computed as 0, are not all equal."""
     if any((X[rows[i]] != X[rows[0]]).any() for i in row_blocks(len(rows), X.shape[1])):
-        raise DataError(
-            "moments underflowed: these rows differ, but the squares of their differences are too small for "
-            "float64. Multiply X by a constant that brings it near 1 and fit again."
-        )
+        raise underflowed()
+
+
+def underflowed() -> DataError:
+    """Return the error of rows that differ, but whose variance was computed as 0."""
+    return DataError(
+        "moments underflowed: these rows differ, but the squares of their differences are too small for float64. "
+        "Multiply X by a constant that brings it near 1 and fit again."
+    )
 
 
 def _require_usable(X: Rows, rows: NDArray[np.intp], mean: Vector, spread: NDArray[Any]) -> None:

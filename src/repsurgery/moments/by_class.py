@@ -273,7 +273,7 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
     values = {name: facts[name] for name in _FACTS}
     groups = Groups(**facts["groups"]) if facts.get("groups") is not None else None  # older files have none
     # files of version 0.1 have neither
-    sketch = _sketch(contents, i, facts["sketch"]) if facts.get("sketch") is not None else None
+    sketch = _sketch(contents, i, facts.get("sketch"))
     ledger = Ledger.from_plain(facts["ledger"]) if facts.get("ledger") is not None else None
     m = Moments(mean=mean, residue=residue, groups=groups, sketch=sketch, ledger=ledger, **spread, **values)
     if m.count < 1:
@@ -283,7 +283,14 @@ def _class(contents: Contents, i: int, facts: Mapping[str, Any]) -> tuple[Label,
     return facts["label"], m
 
 
-def _sketch(contents: Contents, i: int, facts: Mapping[str, Any]) -> Sketch:
+def _sketch(contents: Contents, i: int, facts: Mapping[str, Any] | None) -> Sketch | None:
     arrays = {name: contents.arrays.get(f"{i}.sketch.{name}") for name in _SKETCH_ARRAYS}
+    if facts is None and all(array is None for array in arrays.values()):
+        return None
+    missing = sorted({*_SKETCH_FACTS} - {*(facts or ())})
+    if facts is None or missing:
+        raise SketchError(
+            f"the sketch lacks its {', '.join(missing)}: it was truncated or altered; count the rows again"
+        )
     groups = None if facts["groups"] is None else tuple(facts["groups"])
     return Sketch(**arrays, **{**facts, "groups": groups})  # type: ignore[arg-type]

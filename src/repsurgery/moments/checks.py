@@ -15,6 +15,7 @@ __all__ = [
     "SCALES",
     "Precision",
     "coarsest",
+    "require_comparable_weights",
     "require_consistent",
     "require_same_width",
     "require_scale",
@@ -24,6 +25,8 @@ __all__ = [
 Precision = Literal["float64", "float32-products"]
 SCALES = (1e-35, 1e35)
 """Standard deviations between which eighth powers keep their digits in float64."""
+LEAST_SHARE = 1e-20
+"""Squares of the gap between two means keep their digits down to this share of the larger weight."""
 NEGATIVE = float(np.sqrt(np.finfo(np.float64).eps))
 """A negative variance up to this share of the largest variance is the rounding that removing rows leaves."""
 ASYMMETRY = 1e-4
@@ -64,6 +67,16 @@ def require_consistent(m: "Moments") -> None:
         )
     if m.groups is not None:
         m.groups.require_possible(float(m.weight))
+
+
+def require_comparable_weights(smallest: float, largest: float) -> None:
+    """Raise `DataError` where the smaller of two positive weights is nothing beside the larger."""
+    if smallest < LEAST_SHARE * largest:
+        raise DataError(
+            f"A weight of {smallest:.3g} stands beside one of {largest:.3g}. Below {LEAST_SHARE:g} of the largest, a "
+            "weight changes no digit of the mean, and the spread of its rows is lost. Set such weights to 0, or bring "
+            "all weights nearer to each other."
+        )
 
 
 def require_scale(size: float, spread: float) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from repsurgery.errors import DuplicateWarning, SurgeryError
-from repsurgery.moments.checks import coarsest, require_same_width
+from repsurgery.moments.accumulate import underflowed
+from repsurgery.moments.checks import coarsest, require_comparable_weights, require_same_width
 from repsurgery.moments.groups import Groups, merge_groups, remove_groups
 from repsurgery.moments.merge import (
     REMOVAL_TOLERANCE,
@@ -26,20 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["added", "removed", "warn_of_repetition"]
 
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
+"""Means of equal rows differ by less, relative to their size."""
+
 
 def added(a: "Moments", b: "Moments") -> "Moments":
     """Return the moments of the rows of both."""
     require_same_width(a, b)
     if not (a.count and b.count):
         return a if a.count else b
+    require_comparable_weights(*sorted((float(a.weight), float(b.weight))))
     count, weight = a.count + b.count, a.weight + b.weight
     mean, residue = merge_mean(a.weight, a.centre, b.weight, b.centre)
     gap, weights = gap_between(a.centre, b.centre), (a.weight, b.weight)
     dense = factor = None
     if a.factor is not None and b.factor is not None and count < a.dim:
         factor = merge_factors(a.factor, b.factor, gap, *weights)
+        squares = np.square(factor)
     else:
         dense = merge_scatter(a.scatter, b.scatter, gap, *weights)
+        squares = np.diagonal(dense)
+    if not squares.any() and (np.abs(gap) > ROUNDING * np.abs(mean)).any():
+        raise underflowed()
     both = _groups(a, b)
     groups = merge_groups(*both, gap, *weights) if both else None
     sketch = a.sketch + b.sketch if a.sketch and b.sketch else None

@@ -1,5 +1,6 @@
 """`CrossMoments`: moments of rows and of a continuous concept, with the scatter between the two."""
 
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,9 @@ from repsurgery.concepts import check_continuous
 from repsurgery.errors import DataError, LabelError, ShapeError, SketchError
 from repsurgery.files import Contents, built_from, read_file, write_file
 from repsurgery.moments.by_class import SINGLE, single_from_contents, single_to_contents
+from repsurgery.moments.checks import require_same_width
 from repsurgery.moments.combine import added, warn_of_repetition
+from repsurgery.moments.ledger import Ledger, Part
 from repsurgery.moments.merge import REMOVAL_TOLERANCE, gap_between
 from repsurgery.moments.moments import Moments, Precision
 from repsurgery.moments.shown import moments_card
@@ -88,12 +91,16 @@ class CrossMoments(Shown):
         w, codes = check_weights(sample_weight, len(X), caller=caller), check_groups(groups, len(X), caller=caller)
         counted = np.arange(len(X)) if w is None else np.flatnonzero(w > 0)
         rows = Moments.of_rows(X, counted, w, precision, codes)
-        # the ledger of the rows names the parts; equal values of a concept are no sign of equal rows
+        # the ledger of the rows names the parts, of which the concept belongs to the content
         concept = replace(Moments.of_rows(Z, counted, w, "float64", codes), ledger=None)
         assert rows.sketch is not None and concept.sketch is not None
         cross = _products(X, Z, counted, w, (rows.mean, concept.mean))
         along = directions(X.shape[1]), directions(Z.shape[1])
         joint = _products(X, Z, counted, w, (rows.sketch.mean, concept.sketch.mean), along=along)
+        if rows.count:
+            content = "|".join((rows.sketch.digest(), concept.sketch.digest(), joint.tobytes().hex()))
+            part = Part(hashlib.sha256(content.encode()).hexdigest()[:32], rows.count, float(rows.weight))
+            rows = replace(rows, ledger=Ledger((part,)))
         moments = cls(rows, concept, cross, joint)
         moments.check_sketch()
         return moments
@@ -103,8 +110,13 @@ class CrossMoments(Shown):
         self.rows.check_sketch()
         self.concept.check_sketch()
         x, z = self.rows.sketch, self.concept.sketch
-        if self.joint is None or x is None or z is None:
+        if x is None and z is None and self.joint is None:
             return
+        if x is None or z is None or self.joint is None:
+            raise SketchError(
+                "Rows and concept carry sketches, and the joint sketch is missing, or only one of them carries its "
+                "own: a part was taken away. Count the rows again, or load the original file."
+            )
         V, U = directions(self.dim), directions(self.concept.dim)
         along = self.cross @ U
         gap = np.abs(np.vstack([along, V.T @ along]) - self.joint)
@@ -163,6 +175,7 @@ class CrossMoments(Shown):
     def __add__(self, other: "CrossMoments") -> "CrossMoments":
         if not isinstance(other, CrossMoments):
             return NotImplemented
+        _require_same_widths(self, other)
         if not (self.count and other.count):
             return self if self.count else other
         warn_of_repetition(self.rows, other.rows)
@@ -174,8 +187,10 @@ class CrossMoments(Shown):
         """Remove rows that were added before."""
         if not isinstance(other, CrossMoments):
             return NotImplemented
+        _require_same_widths(self, other)
         rows, concept = self.rows - other.rows, self.concept - other.concept
-        left = CrossMoments(rows, concept, np.zeros_like(self.cross))
+        nothing = None if self.joint is None or other.joint is None else np.zeros_like(self.joint)
+        left = CrossMoments(rows, concept, np.zeros_like(self.cross), nothing)
         if not rows.count or not other.count:
             return left if not rows.count else self
         cross = _within(self.cross - other.cross - _moved(left, other), left, self)
@@ -196,6 +211,14 @@ class CrossMoments(Shown):
     def load(cls, path: str | os.PathLike[str]) -> "CrossMoments":
         """Read moments written by `save`, checking digest, shapes and values."""
         return cross_from_contents(read_file(path, kind=KIND))
+
+
+def _require_same_widths(a: CrossMoments, b: CrossMoments) -> None:
+    require_same_width(a.rows, b.rows)
+    if a.concept.dim != b.concept.dim:
+        raise ShapeError(
+            f"Concepts of {a.concept.dim} and of {b.concept.dim} columns cannot be combined; use one concept for both."
+        )
 
 
 def _moved(a: CrossMoments, b: CrossMoments) -> Matrix:
@@ -290,9 +313,7 @@ def cross_from_contents(contents: Contents) -> CrossMoments:
         for name in ("rows", "concept"):
             arrays = {k.removeprefix(f"{name}."): a for k, a in contents.arrays.items() if k.startswith(f"{name}.")}
             parts.append(single_from_contents(Contents(SINGLE, contents.header[name], arrays)))
-        cross, joint = np.asarray(contents.arrays["cross"], dtype=np.float64), contents.arrays.get("joint")
-        if joint is None and parts[0].sketch is not None:
-            raise DataError("the joint sketch of rows and concept is missing")
-        moments = CrossMoments(parts[0], parts[1], cross, joint)
+        cross = np.asarray(contents.arrays["cross"], dtype=np.float64)
+        moments = CrossMoments(parts[0], parts[1], cross, contents.arrays.get("joint"))
         moments.check_sketch()
         return moments

@@ -14,6 +14,8 @@ __all__ = ["Ledger", "Part"]
 
 NAMED = 5
 """An error names at most so many parts."""
+ROUNDING = 2.0**-50
+"""The share of a total weight that sums and a removal may lose."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +52,8 @@ class Ledger:
 
     parts: tuple[Part, ...] = ()
     removed: tuple[Part, ...] = ()
+    rounding: float = field(default=0.0, repr=False, compare=False)
+    """How far the removal of heavy parts may have taken the weight of what is left from the sum of its parts."""
     # the parts once more, grown with them: a stream of thousands of additions looks each of them up
     _held: frozenset[Part] = field(default=frozenset(), repr=False, compare=False)
 
@@ -59,11 +63,12 @@ class Ledger:
 
     def __add__(self, other: "Ledger") -> "Ledger":
         if not (self.removed or other.removed):
-            return Ledger(self.parts + other.parts, (), self._held | other._held)
-        return _settled(self.parts + other.parts, self.removed + other.removed)
+            return Ledger(self.parts + other.parts, (), self.rounding + other.rounding, self._held | other._held)
+        return _settled(self.parts + other.parts, self.removed + other.removed, self.rounding + other.rounding)
 
     def __sub__(self, other: "Ledger") -> "Ledger":
-        return _settled(self.parts + other.removed, self.removed + other.parts)
+        lost = ROUNDING * sum(p.weight for p in (*self.parts, *other.parts))
+        return _settled(self.parts + other.removed, self.removed + other.parts, self.rounding + other.rounding + lost)
 
     @property
     def rows(self) -> int:
@@ -85,7 +90,7 @@ class Ledger:
 
     def require_total(self, count: int, weight: float) -> None:
         """Raise `LedgerError` unless the parts add up to ``count`` rows of this weight."""
-        slack = 1e-9 * sum(p.weight for p in (*self.parts, *self.removed))
+        slack = 1e-9 * sum(p.weight for p in (*self.parts, *self.removed)) + self.rounding
         if self.rows != count or abs(self.weight - weight) > slack:
             raise LedgerError(
                 f"These moments state {count:,} rows of weight {weight:g}, and the {len(self.parts)} parts in their "
@@ -131,21 +136,27 @@ class Ledger:
 
     def to_plain(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {name: [[p.digest, p.rows, p.weight] for p in getattr(self, name)] for name in ("parts", "removed")}
+        plain: dict[str, Any] = {
+            name: [[p.digest, p.rows, p.weight] for p in getattr(self, name)] for name in ("parts", "removed")
+        }
+        return {**plain, "rounding": self.rounding} if self.rounding else plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Ledger":
         """Rebuild a ledger from `to_plain`; values that no part can have raise a `DataError`."""
         parts, removed = (tuple(_part(*entry) for entry in plain[name]) for name in ("parts", "removed"))
-        return cls(parts, removed)
+        rounding = plain.get("rounding", 0.0)
+        if isinstance(rounding, bool) or not isinstance(rounding, float | int) or not 0 <= rounding < float("inf"):
+            raise DataError(f"The ledger states a rounding of {rounding!r}, which no removal can have.")
+        return cls(parts, removed, float(rounding))
 
 
-def _settled(parts: tuple[Part, ...], removed: tuple[Part, ...]) -> Ledger:
+def _settled(parts: tuple[Part, ...], removed: tuple[Part, ...], rounding: float) -> Ledger:
     """Strike the parts that were added and removed again."""
     if not removed:
-        return Ledger(parts)
+        return Ledger(parts, (), rounding)
     struck = Counter(parts) & Counter(removed)
-    return Ledger(_without(parts, struck), _without(removed, struck))
+    return Ledger(_without(parts, struck), _without(removed, struck), rounding)
 
 
 def _without(parts: tuple[Part, ...], struck: Counter[Part]) -> tuple[Part, ...]:

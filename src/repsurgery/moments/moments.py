@@ -10,12 +10,12 @@ from scipy import linalg
 
 from repsurgery.arrays import Matrix, Rows, Vector, check_groups, check_rows, check_weights, freeze
 from repsurgery.cards import Card, Shown
-from repsurgery.errors import ParameterError
+from repsurgery.errors import ParameterError, SketchError
 from repsurgery.files import read_file, write_file
 from repsurgery.linalg.spectrum import cholesky_or_none, rank_tolerance
 from repsurgery.linalg.transport import Range, factor_range, symmetric_range
 from repsurgery.moments.accumulate import Centre, factor_of, judged_dtype, require_equal, scatter_of
-from repsurgery.moments.checks import Precision, require_consistent, require_scale
+from repsurgery.moments.checks import Precision, require_comparable_weights, require_consistent, require_scale
 from repsurgery.moments.combine import added, removed, warn_of_repetition
 from repsurgery.moments.groups import Groups, groups_of
 from repsurgery.moments.ledger import Ledger, Part
@@ -111,6 +111,8 @@ class Moments(Shown):
         d = X.shape[1]
         if len(rows) == 0:
             return cls.empty(d)
+        if w is not None:
+            require_comparable_weights(float(w[rows].min()), float(w[rows].max()))
         weight = float(len(rows)) if w is None else float(w[rows].sum())
         dtype = judged_dtype(X)
         if len(rows) < d:
@@ -140,11 +142,16 @@ class Moments(Shown):
     def check_sketch(self) -> None:
         """Raise `SketchError` or `LedgerError` where these moments are not what their sketch and ledger counted.
 
-        It is called when moments are finished, loaded, and fitted from. Moments without a sketch pass.
+        It is called when moments are finished, loaded, and fitted from. Moments with neither of them pass.
         """
         if self.sketch is not None:
             self.sketch.require_agreement(self)
         if self.ledger is not None:
+            if self.sketch is None:
+                raise SketchError(
+                    "These moments have a ledger of their parts, and no sketch: it was taken away. Count the rows "
+                    "again, or load the original file."
+                )
             self.ledger.require_total(self.count, self.weight)
 
     def with_groups(self, groups: Groups | None) -> "Moments":

@@ -1,6 +1,7 @@
 """`stream_moments`: class moments of batches, in memory that does not grow with the number of rows."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,15 @@ from scipy.linalg import blas
 
 from repsurgery.arrays import BLOCK_BYTES, Label, Matrix, Rows, Vector, check_groups, check_labels, check_rows
 from repsurgery.errors import DataError
-from repsurgery.moments.accumulate import about_mean, float64_blocks, judged_dtype, pivot_of, quietly
+from repsurgery.moments.accumulate import (
+    about_mean,
+    float64_blocks,
+    judged_dtype,
+    pivot_of,
+    quietly,
+    require_exact,
+    underflowed,
+)
 from repsurgery.moments.by_class import ClassMoments
 from repsurgery.moments.combine import added
 from repsurgery.moments.group_totals import GroupTotal
@@ -26,6 +35,8 @@ FAR = 64.0
 
 def stream_moments(batches: Iterable[tuple[Any, ...]]) -> ClassMoments:
     """Return the moments of all rows of ``batches``, pairs of X (n, d) and labels (n,), in float64.
+
+    Batches may have different dtypes; the coarsest counts, as in a sum of moments.
 
     Batches may also be triples of X, labels and groups (n,); then every batch holds whole groups, because the same
     label in two batches stands for two groups.
@@ -82,18 +93,21 @@ class _Sum:
         block, d = space.shape
         # at least d rows are collected before the first product, because fewer are stored as a factor
         self._waiting = np.empty((block * -(-d // block), d), dtype.newbyteorder("="))
+        self._coarsest = judged_dtype(self._waiting)
         self._filled = 0
         self._run: _Run | None = None
         self._before: Moments | None = None
         self._groups: GroupTotal | None = None
+        self._first: Rows | None = None
+        self._equal = True
         # the groups, and the rows that are multiplied, are counted once more, for the sketch
         self._sizes = (0.0, 0.0)
         self._sketch = SketchSum(d)
 
     def take(self, X: Rows, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None) -> None:
         """Add the rows of X with indices ``rows``; row i belongs to the group ``groups[i]``."""
-        if X.dtype != self._waiting.dtype and not np.can_cast(X.dtype, self._waiting.dtype, "safe"):
-            raise DataError(f"A batch of {X.dtype} follows batches of {self._waiting.dtype}. Use one dtype for all.")
+        if X.dtype != self._waiting.dtype:
+            self._admit(X, rows)
         if groups is not None:
             total = GroupTotal.of(X, rows, groups)
             self._groups = total if self._groups is None else self._groups + total
@@ -112,7 +126,20 @@ class _Sum:
             if self._filled == len(self._waiting):
                 self._multiply()
 
+    def _admit(self, X: Rows, rows: NDArray[np.intp]) -> None:
+        """Prepare for rows of another dtype; as in a sum, the coarsest of all dtypes counts."""
+        dtype = np.promote_types(self._waiting.dtype, X.dtype)
+        if dtype.kind == "f":  # integers lose digits where they become float64 here
+            for values in (X[rows], self._waiting[: self._filled]):
+                require_exact(values.dtype, values.astype(np.float64))
+        self._coarsest = max(self._coarsest, judged_dtype(X), key=("float64", "float32").index)
+        self._waiting = self._waiting.astype(dtype)
+
     def _multiply(self) -> None:
+        if self._first is None:
+            self._first = self._waiting[:1].copy()
+        if self._equal:
+            self._equal = bool((self._waiting[: self._filled] == self._first).all())
         for start in range(0, self._filled, len(self._space)):
             rows = self._waiting[start : min(start + len(self._space), self._filled)]
             if self._run is None:
@@ -134,7 +161,7 @@ class _Sum:
         summed, sketch = self._summed()
         if self._groups is not None:
             summed, sketch = summed.with_groups(self._groups.groups), sketch.with_groups(self._sizes)
-        return summed.counted_by(sketch)
+        return replace(summed, dtype=self._coarsest).counted_by(sketch)
 
     def _summed(self) -> tuple[Moments, Sketch]:
         if self._run is None and self._before is None:
@@ -144,6 +171,8 @@ class _Sum:
         self._multiply()
         self._close()
         assert self._before is not None
+        if not (self._equal or self._before.variance.any()):
+            raise underflowed()
         return self._before, self._sketch.sketch()
 
 

@@ -1,7 +1,7 @@
 """What a method leaves on rows that were left out of its fit, by folds: each fold is steered by a map of all others."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ SEED = 0
 USUAL = 5
 FEWEST = 2
 """So many independent rows of a class must be in each fold, because one alone shows no sampling error."""
+ATTEMPTS = 20
+"""So often are groups of rows that span classes dealt anew where a fold would lack a class."""
 
 
 def usual_folds(z: Any, groups: Any, *, continuous: bool = False) -> int | None:
@@ -31,29 +33,74 @@ def usual_folds(z: Any, groups: Any, *, continuous: bool = False) -> int | None:
     labels, codes = (["all"], np.zeros(len(z), dtype=np.intp)) if continuous else check_labels(z, len(z))
     units = np.arange(len(z)) if groups is None else check_groups(groups, len(z))
     assert units is not None
-    fewest = min(len(np.unique(units[codes == code])) for code in range(len(labels)))
-    folds = min(USUAL, fewest // FEWEST)
-    return folds if folds >= 2 else None
+    members = [np.unique(units[codes == code]) for code in range(len(labels))]
+    return next((folds for folds in range(USUAL, 1, -1) if _dealt(members, folds) is not None), None)
 
 
 def fold_of_rows(rows: FitRows, folds: int) -> NDArray[np.intp]:
-    """Return the fold (n,) of each row; rows of one group share a fold, and each class is dealt out evenly."""
+    """Return the fold (n,) of each row; rows of one group share a fold, and each class is dealt out evenly.
+
+    Guarantees
+    ----------
+    Each fold has two groups of each class, also where groups span classes, or an error says how many there are
+    (test_groups_are_never_split_between_folds).
+    """
     units = _units(rows)
-    dice, fold = np.random.default_rng(SEED), np.full(int(units.max()) + 1, -1, dtype=np.intp)
-    for code, label in enumerate(rows.labels):
-        counted = _counted(rows, code)
-        mine = np.unique(units[counted])
-        if len(mine) < FEWEST * folds:
-            kind = "rows" if rows.groups is None else "groups of rows"
-            raise DataError(
-                f"folds={folds} leaves out a fold of rows at a time and needs at least {FEWEST * folds} {kind} of each "
-                f"class; {label!r} has {len(mine)}. Choose fewer folds, or folds=None."
-            )
-        new = dice.permutation(mine[fold[mine] < 0])
-        fold[new] = np.arange(len(new)) % folds
-    left: NDArray[np.intp] = fold[units]
-    left[left < 0] = 0  # rows of weight zero, which count nowhere
-    return left
+    members = [np.unique(units[_counted(rows, code)]) for code in range(len(rows.labels))]
+    dealt = _dealt(members, folds)
+    if dealt is None:
+        kind = "rows" if rows.groups is None else "groups of rows"
+        have = ", ".join(f"{label!r} has {len(mine)}" for label, mine in zip(rows.labels, members, strict=True))
+        spanning = int((np.unique(np.concatenate(members), return_counts=True)[1] > 1).sum())
+        span = f"; {spanning} of these groups have rows of several classes and must stay whole" if spanning else ""
+        raise DataError(
+            f"folds={folds} leaves out a fold of rows at a time and needs at least {FEWEST * folds} {kind} of each "
+            f"class, {FEWEST} in each fold; {have}{span}. Choose fewer folds, or folds=None."
+        )
+    fold = np.zeros(int(units.max()) + 1, dtype=np.intp)  # also of rows of weight zero, which count nowhere
+    fold[list(dealt)] = list(dealt.values())
+    return fold[units]
+
+
+def _dealt(members: Sequence[NDArray[np.intp]], folds: int) -> dict[int, int] | None:
+    """Return the fold of each unit, given the units of each class; None where a fold would lack some of a class."""
+    if min(map(len, members)) < FEWEST * folds:
+        return None
+    units, inverse = np.unique(np.concatenate(members), return_inverse=True)
+    of_unit = np.zeros((len(units), len(members)))
+    of_unit[inverse, np.repeat(np.arange(len(members)), [len(mine) for mine in members])] = 1.0
+    dice = np.random.default_rng(SEED)
+    for _ in range(ATTEMPTS):  # without units of several classes, the first succeeds
+        fold = _deal(of_unit, folds, dice)
+        if all((np.bincount(fold, of_class, folds) >= FEWEST).all() for of_class in of_unit.T):
+            return dict(zip(units.tolist(), fold.tolist(), strict=True))
+    return None
+
+
+def _deal(of_unit: NDArray[np.float64], folds: int, dice: np.random.Generator) -> NDArray[np.intp]:
+    """Return a fold for each unit, whose classes are marked in (units, classes).
+
+    Units of several classes are dealt first, each to the fold that lacks most of its classes, and of such folds to the
+    one that has the smallest share of them; units of one class fill up what is left.
+    """
+    total, have = of_unit.sum(axis=0), np.zeros((folds, of_unit.shape[1]))
+    fold = np.full(len(of_unit), -1, dtype=np.intp)
+    spanning = np.flatnonzero(of_unit.sum(axis=1) > 1)
+    if len(spanning):
+        rarest = np.where(of_unit[spanning] > 0, total, np.inf).min(axis=1)
+        spanning = spanning[np.lexsort((dice.permutation(len(spanning)), rarest))]
+    for unit in spanning:
+        mine = of_unit[unit] > 0
+        lacking, share = (have[:, mine] < FEWEST).sum(axis=1), (have[:, mine] / total[mine]).sum(axis=1)
+        fold[unit] = np.lexsort((have.sum(axis=1), share, -lacking))[0]
+        have[fold[unit]] += mine
+    for code, of_class in enumerate(of_unit.T):
+        alone = dice.permutation(np.flatnonzero((of_class > 0) & (fold < 0)))
+        # the emptiest fold is next, and of equal ones the first
+        rounds = np.add.outer(have[:, code], np.arange(len(alone)))
+        places = np.lexsort((np.repeat(np.arange(folds), len(alone)), rounds.ravel()))[: len(alone)]
+        fold[alone] = places // max(len(alone), 1)
+    return fold
 
 
 def held_out_gaps(
