@@ -98,7 +98,7 @@ def test_generating_and_scoring_follow_the_origin(model, tokenizer):
     )
 
 
-@pytest.mark.parametrize("facts", [{"site": "final"}, {"site": "layers.0"}, {"site": "final", "positions": "last"}])
+@pytest.mark.parametrize("facts", [{"site": "final"}, {"site": "layers.0"}])
 def test_documents_are_read_as_the_origin_says(model, tokenizer, facts):
     known = function(strength=0.5, **facts)
     options = {"max_length": 8, "progress": False}

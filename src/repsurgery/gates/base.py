@@ -55,17 +55,18 @@ class Gate(Shown, ABC):
         super().__init_subclass__(**options)
         kind = cls.__dict__.get("kind")
         if isinstance(kind, str):
-            if cls.codes is Gate.codes and cls.weights is Gate.weights:
-                raise ParameterError(
-                    f"{cls.__module__}.{cls.__qualname__} defines neither codes(X) nor weights(X). A hard gate needs "
-                    "codes, a soft one weights."
-                )
             taken = KINDS.setdefault(kind, cls)
             # a dataclass with slots is created twice; the second class is the one to keep
             if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ParameterError(
                     f"{cls.__module__}.{cls.__qualname__} has the kind {kind!r}, as {taken.__module__}."
                     f"{taken.__qualname__} has. Give it a kind of its own."
+                )
+            if cls.codes is Gate.codes and cls.weights is Gate.weights:
+                del KINDS[kind]
+                raise ParameterError(
+                    f"{cls.__module__}.{cls.__qualname__} defines neither codes(X) nor weights(X). A hard gate needs "
+                    "codes, a soft one weights."
                 )
             KINDS[kind] = cls
 

@@ -55,7 +55,6 @@ def small_spec(folder, **differences):
         "policy_toxic": 0.05,
         "policy_clean": 0.05,
         "prompt_count": 6,
-        "prompt_toxicity": 0.5,
         "samples": 3,
         "tokens": 5,
         "configurations": CONFIGURATIONS,

@@ -120,7 +120,12 @@ def test_texts_and_their_longest_length_decide_the_head(tmp_path, monkeypatch):
 
 
 class Interrupt:
-    """A hook that raises KeyboardInterrupt in the given pass of a model, and counts them."""
+    """A hook that raises KeyboardInterrupt in the given pass of a model, and counts them.
+
+    Its numbers are in slots, which do not belong to what the hook computes.
+    """
+
+    __slots__ = ("at", "passes")
 
     def __init__(self, at):
         self.at, self.passes = at, 0
