@@ -73,6 +73,10 @@ def test_the_rank_of_whole_rows_is_that_of_fractions(data):
     assert (np.linalg.eigvalsh(centred(several)[1]) != 0).sum() > exact_rank(several * 3) == 1
 
 
+EXACT = 0.0
+"""The covariances of these tests are taken as they are: no combination of columns counts as rounding of their rows."""
+
+
 def least(S):
     """Return the standard deviation (d,) up to which columns count as constant: the rounding of the widest column."""
     return np.full(len(S), EPS * np.sqrt(np.diagonal(S)).max(initial=0.0))
@@ -95,7 +99,7 @@ def test_whitened_rows_have_the_identity_for_a_covariance(factor, data):
         whitening = by_range(factor_range(R, tolerance))
         error = 32 * (n + d) * EPS * np.sqrt(condition(whitening, np.ones(d), S))  # the factor is never squared
     else:
-        whitening = whitening_of(S.copy(), rank_tolerance("float64", d, from_scatter=True), least(S))
+        whitening = whitening_of(S.copy(), rank_tolerance("float64", d, from_scatter=True), least(S), EXACT)
         error = 32 * (n + d) * EPS * condition(whitening, np.sqrt(np.diagonal(S)), S)
     U = whitening.apply(R.T)
     assert_allclose(U @ U.T, np.eye(len(U)), atol=error)
@@ -109,7 +113,7 @@ def test_whitened_rows_have_the_identity_for_a_covariance(factor, data):
 def test_without_whitening_rows_have_another_covariance():
     R, S = centred(structured(0, 40, ("sparse", "counts", "double", "zero")))
     assert np.abs(R.T @ R - np.eye(4)).max() > 0.1
-    U = whitening_of(S.copy(), 1e-7, least(S)).apply(R.T)
+    U = whitening_of(S.copy(), 1e-7, least(S), EXACT).apply(R.T)
     assert_allclose(U @ U.T, np.eye(2), atol=1e-12)
 
 
@@ -125,11 +129,11 @@ def test_powers_of_two_and_the_order_of_columns_do_not_change_whitened_rows(data
     if ((ratios > 2.0**-66) & (ratios < 2.0**-38)).any():
         return
     tolerance = rank_tolerance("float64", len(S), from_scatter=True)
-    whitening = whitening_of(S.copy(), tolerance, least(S))
+    whitening = whitening_of(S.copy(), tolerance, least(S), EXACT)
     plain = whitening.apply(R.T)
-    wider = whitening_of(np.ldexp(S, powers[:, None] + powers), tolerance, np.ldexp(least(S), powers))
+    wider = whitening_of(np.ldexp(S, powers[:, None] + powers), tolerance, np.ldexp(least(S), powers), EXACT)
     assert_array_equal(wider.apply(np.ldexp(R, powers).T), plain)
-    moved = whitening_of(S[np.ix_(order, order)].copy(), tolerance, least(S)[order]).apply(R[:, order].T)
+    moved = whitening_of(S[np.ix_(order, order)].copy(), tolerance, least(S)[order], EXACT).apply(R[:, order].T)
     if len(moved) == len(plain):  # a direction at the limit of the tolerance may fall to either side
         error = 32 * sum(R.shape) * EPS * condition(whitening, np.where(ratios > 2.0**-50, scale, 0.0), S)
         assert_allclose(moved.T @ moved, plain.T @ plain, atol=error)  # a whitening is unique up to a rotation
@@ -165,6 +169,9 @@ def test_transport_carries_one_covariance_to_the_other(data):
         W = np.eye(len(S0)) + by_factors.left @ by_factors.right
         assert_carries(W, S0, S1, by_factors, tolerance)
         assert (by_factors.rank_source, by_factors.rank_target) == (found.rank_source, found.rank_target)
+        values, r = np.linalg.eigvalsh(S1)[::-1], found.rank_source
+        if not found.feasible and r and values[r - 1] - values[r] < 1e-6 * values[0]:
+            return  # equal eigenvalues: several approximations of that rank are the best
         assert by_factors.fidelity == pytest.approx(
             found.fidelity, rel=1e-6, abs=1e-6 * np.sqrt(np.trace(S0) * np.trace(S1))
         )

@@ -83,7 +83,9 @@ def removed(a: "Moments", b: "Moments") -> "Moments":
         )
     mean, residue = remove_mean(a.weight, a.centre, b.weight, b.centre)
     gap, weights = gap_between(b.centre, (mean, residue)), (weight, b.weight)
-    rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]] * np.sqrt(a.weight / weight)
+    share = a.weight / weight
+    # the means count √share times, and the weight that is left has lost a share of its digits
+    rounding = REMOVAL_TOLERANCE[coarsest(a, b)[1]] * np.sqrt(share) + 4 * np.finfo(np.float64).eps * share
     former = np.maximum(a.variance * a.weight, 0.0)
     if a.sketch is not None:  # it remembers what was added and removed earlier
         former = np.maximum(former, a.sketch.bound)

@@ -77,7 +77,7 @@ class Sketch:
     squares : (d + 4,) array
         Σ w (x − mean)² of each column and along each direction.
     bound : (d,) array
-        The sums of squares that were ever added or removed, by column, those of a removal times √(w before / w left).
+        The sums of squares that were ever added or removed, by column, those of a removal magnified by w before / w left.
         Rounding is proportional to these: after most rows were removed, what is left is less accurate than its size
         suggests.
     groups : tuple of two floats, or None
@@ -174,7 +174,9 @@ class Sketch:
         away = (self.mean - other.mean) + (self.residue - other.residue)
         # the means of what remains and of what is removed are away · w_all / w_left apart, so that rounding of the two
         # means counts √(w_all / w_left) times
-        magnified = np.sqrt(self.weight / weight)
+        share = self.weight / weight
+        # and the weight that is left has lost a share of its digits
+        magnified = np.sqrt(share) + 4 * np.finfo(np.float64).eps * share / TOLERANCES["float64"]
         between = self._outer(away) * (self.weight * other.weight / weight)
         return Sketch(
             self.count - other.count,
