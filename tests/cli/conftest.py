@@ -17,13 +17,17 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def table(tmp_path):
-    """Return a CSV of 60 texts whose labels differ in their words."""
-    path = tmp_path / "texts.csv"
+def write_table(path):
+    """Write a CSV of 60 texts whose labels differ in their words."""
     lines = [f"{WORDS[i % 7]} {WORDS[i % 11]} {WORDS[20 * (i % 2) + i % 5]},{'ab'[i % 2]}" for i in range(60)]
     path.write_text("\n".join(["sentence,tone", *lines]))
-    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Return the CSV of `write_table`."""
+    write_table(tmp_path / "texts.csv")
+    return tmp_path / "texts.csv"
 
 
 @pytest.fixture

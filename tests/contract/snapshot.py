@@ -1,6 +1,7 @@
-"""What users and outside programs rely on, written down: names, flags, errors, record digests and reported numbers.
+"""What users and outside programs rely on: names, flags, errors, records, reported numbers, files and documents.
 
-``python -m tests.contract.snapshot`` writes ``snapshot.json`` anew, after a change that is meant and announced.
+``python -m tests.contract.snapshot`` writes ``snapshot.json`` anew, after a change that is meant and announced. It adds
+the files that `saved.FROZEN` names and that are missing; a kept file is never written anew.
 """
 
 import hashlib
@@ -78,12 +79,16 @@ def reported_numbers():
 
 
 def take():
+    from tests.contract import documents, saved
+
     return {
         "names": names(),
         "flags": flags(),
         "errors": error_types(),
         "records": records(),
         "reported": reported_numbers(),
+        "files": saved.take(),
+        "documents": documents.take(),
     }
 
 
