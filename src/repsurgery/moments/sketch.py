@@ -77,7 +77,7 @@ class Sketch:
     squares : (d + 4,) array
         Σ w (x − mean)² of each column and along each direction.
     bound : (d,) array
-        The sums of squares that were ever added or removed, by column, those of a removal magnified by w before / w left.
+        The sums of squares that were ever added or removed, by column; those of a removal grow with w before / w left.
         Rounding is proportional to these: after most rows were removed, what is left is less accurate than its size
         suggests.
     groups : tuple of two floats, or None
