@@ -87,9 +87,9 @@ def downdate_scatter(
     lowest = linalg.eigvalsh(correlation, subset_by_index=[0, 0], check_finite=False)[0] if len(units) else 0.0
     if lowest < -floor * len(units):
         return None
-    none_left = np.diagonal(S) < 0  # by rounding
-    S[none_left], S[:, none_left] = 0.0, 0.0
-    return S
+    # by rounding, a variance may be below zero, and a covariance beyond its variances
+    most = np.sqrt(np.maximum(np.diagonal(S), 0.0))
+    return np.clip(S, -np.outer(most, most), np.outer(most, most))
 
 
 def factor_of_scatter(S: Matrix, former: Vector, *, rows: int) -> Matrix:
