@@ -163,9 +163,9 @@ def test_steps_and_vectors_count_by_their_weights(model, tokenizer, tmp_path):
     rs.save(function, tmp_path / "near.safetensors")
     (opened,) = open_steerings([str(tmp_path / "near.safetensors")])
     written = lm.generate(
-        model, tokenizer, texts(2, seed=2), steering=opened.steering, max_new_tokens=4, progress=False
+        model, tokenizer, texts(2, seed=2), steering=opened.placement, max_new_tokens=4, progress=False
     )
-    steps = steered_steps(model, tokenizer, written, opened, progress=False)
+    steps = steered_steps(model, tokenizer, written, opened.placement, progress=False)
     # the weights of this gate over two classes add up to 1
     assert steps.soft and steps.steered == pytest.approx(steps.steps)
     np.save(tmp_path / "X.npy", X)

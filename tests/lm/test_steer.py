@@ -266,14 +266,14 @@ def test_a_strength_beyond_the_map_warns(model):
 
 
 def test_a_measured_strength_beyond_the_map_does_not_warn(model):
-    """Warnings are errors here; the outcome holds at its own site, strength and positions, and on known weights."""
+    """Warnings are errors here; up to twice the measured strength there is none, at any positions."""
     function = as_steering(random_map()).with_origin(lm.origin_of(model, site="final", strength=1.5))
     measured = function.with_outcome(OUTCOME)
     (known,) = compare_weights(model, [lm.Placement(measured, "final")])
-    for one in (measured, known):
-        with lm.steer(model, one):
+    for one, how in ((measured, {}), (known, {}), (measured, {"strength": 3.0}), (measured, {"positions": "last"})):
+        with lm.steer(model, one, **how):
             run(model, *prompts())
-    for changed, how in ((measured, {"strength": 1.6}), (measured, {"positions": "last"}), (function, {})):
+    for changed, how in ((measured, {"strength": 3.1}), (function, {})):
         with pytest.warns(ExtrapolationWarning), lm.steer(model, changed, **how):
             run(model, *prompts())
 

@@ -90,7 +90,9 @@ def differ_along_a_thin_direction(data):
     scale = np.sqrt(np.diagonal(scatter)[columns])
     values, V = np.linalg.eigh(scatter[np.ix_(columns, columns)] / scale / scale[:, None])
     gaps = np.array([two_pass(*data.of(c))[0][columns] - mean[columns] for c in set(data.z)]) / scale
-    along = gaps @ V[:, values < 100 * len(scatter) * EPS]
+    eps = float(np.finfo(np.float32).eps) if data.X.dtype == np.float32 else EPS
+    rounding = eps * np.abs(mean[columns]) * np.sqrt(len(data.X) if data.w is None else data.w.sum()) / scale
+    along = gaps @ V[:, values < max(100 * len(scatter) * EPS, 4 * rounding @ rounding)]
     return bool((np.abs(along) > 1e-12 * np.abs(gaps).max(initial=0.0)).any())
 
 
