@@ -61,7 +61,8 @@ def test_figures_are_those_of_the_steered_rows_by_two_passes(estimator, data):
     size = max(np.abs(steered).max(), np.abs(data.X).max(), 1e-300) * max(c.gain, 1.0)
     assert c.mean_gap == pytest.approx(gap, abs=AGREEMENT * size)
     assert c.ebbn == pytest.approx(ebbn, abs=AGREEMENT * size**2)
-    if norm > (64 * (X.shape[1] + 4) * EPS * size) ** 2:  # else the target's rows are equal up to rounding
+    d = X.shape[1]
+    if norm > d * (64 * (d + 4) * EPS * size) ** 2:  # else the target's rows are equal up to rounding
         assert c.covariance_gap * norm == pytest.approx(difference, abs=AGREEMENT * size**2)
     moved = np.square(steered - X).sum(axis=1)
     assert c.cost == pytest.approx(np.average(moved, weights=w), rel=1e-9, abs=1e-12 * size**2)
