@@ -7,9 +7,8 @@ from itertools import islice
 from typing import Any
 
 from repsurgery.errors import DataError, PluginWarning, SurgeryError
-from repsurgery.gates import AlwaysGate, SoftGate
 from repsurgery.origin import UNKNOWN
-from repsurgery.steering.function import EVERYBODY, SteeringFunction
+from repsurgery.steering.function import SteeringFunction
 from repsurgery.tuning.candidates import CANDIDATES, Candidate, Gating, Method
 from repsurgery.tuning.evidence import Evidence
 
@@ -112,8 +111,7 @@ def offered_function(candidate: Candidate, evidence: Evidence) -> SteeringFuncti
 
 def steers_everything(function: SteeringFunction) -> bool:
     """Return whether one map steers every vector."""
-    one_map = len(function.maps) == 1 and not isinstance(function.gate, SoftGate)
-    return one_map and (EVERYBODY in function.maps or isinstance(function.gate, AlwaysGate))
+    return len(function.maps) == 1 and function.steers_all
 
 
 def _key(offer: Offer) -> tuple[str, str]:
